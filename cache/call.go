@@ -1,0 +1,210 @@
+package cache
+
+import (
+	"context"
+	"errors"
+
+	"github.com/levee-cache/levee/rebuild"
+)
+
+// CallOption changes one call of Get or GetEntry. It is a plain value: passing one allocates
+// nothing.
+type CallOption struct{ fresh bool }
+
+// Fresh lets a call be answered with nothing stale: where others would be served a stale value,
+// it waits for the new one, and fails if the load does.
+func Fresh() CallOption { return CallOption{fresh: true} }
+
+func fold(options []CallOption) (all CallOption) {
+	for _, o := range options {
+		all.fresh = all.fresh || o.fresh
+	}
+	return all
+}
+
+// SetOption changes one call of Set.
+type SetOption struct{ row uint64 }
+
+// RowVersion gives the database's version of the row that a Set writes, a number above zero
+// that grows with each write: a Set with a lower one than the entry's changes nothing. Two
+// writers whose calls of Set may come in another order than their writes need it.
+func RowVersion(n uint64) SetOption { return SetOption{row: n} }
+
+// Get returns the value of key: from memory or Redis as long as it is fresh, or stale within
+// its windows; else it loads it, or waits for whoever in the fleet is loading it. All callers
+// of one node that need a load share one, also its error.
+//
+// ctx bounds this caller's wait only: the load goes on without it, with the values of the
+// first caller's context. What is cached is served whatever ctx says.
+//
+// The error is the loader's own; [ErrNotFound] if the record does not exist; a [*BackoffError]
+// if the load failed a short while ago; or one of the errors of this package, or ctx's.
+func (c *Cache[K, V]) Get(ctx context.Context, key K, options ...CallOption) (V, error) {
+	o := fold(options)
+	if h, _ := c.hit(ctx, key, o); h != nil {
+		if h.meta.Kind == rebuild.KindNotFound {
+			return h.value, ErrNotFound
+		}
+		if c.clone != nil {
+			return c.clone(h.value), nil
+		}
+		return h.value, nil
+	}
+	e, err := c.miss(ctx, key, o)
+	return e.Value, err
+}
+
+// GetEntry is Get, and tells what was served: from where, how old, and why a stale value was.
+// With [ErrNotFound] the entry has NotFound set.
+func (c *Cache[K, V]) GetEntry(ctx context.Context, key K, options ...CallOption) (Entry[V], error) {
+	o := fold(options)
+	h, state := c.hit(ctx, key, o)
+	if h == nil {
+		return c.miss(ctx, key, o)
+	}
+	return c.found(c.entry(h, SourceLocal, state, nil))
+}
+
+// found gives an entry the error that goes with it.
+func (c *Cache[K, V]) found(e Entry[V]) (Entry[V], error) {
+	if e.NotFound {
+		return e, ErrNotFound
+	}
+	return e, nil
+}
+
+// hit answers from memory where nobody needs to be asked: with what is believed, and fresh or
+// inside stale-while-revalidate. It takes no lock and allocates nothing. What will need a look
+// at Redis or a load soon is seen to in the background.
+func (c *Cache[K, V]) hit(ctx context.Context, key K, o CallOption) (*held[V], rebuild.State) {
+	var buf [textBuffer]byte
+	text, err := c.keys.text(key, &buf)
+	if err != nil {
+		return nil, rebuild.Gone // miss will say so
+	}
+	h := c.local.lookup(hashOf(text), text)
+	if h == nil {
+		return nil, rebuild.Gone
+	}
+	m, now := &h.meta, c.node.Now()
+	if now < m.Due {
+		c.hits.add()
+		return h, rebuild.Fresh
+	}
+	state := m.At(now)
+	if now >= m.Believed || state == rebuild.Gone || state == rebuild.IfError || state == rebuild.Stale && o.fresh {
+		return nil, state
+	}
+	if !m.Rests(now) {
+		c.node.Tend(ctx, c.keys.full(key, text), h)
+	}
+	if state == rebuild.Stale {
+		c.stale.add()
+	} else {
+		c.hits.add()
+	}
+	return h, state
+}
+
+// miss asks Redis or the loader.
+func (c *Cache[K, V]) miss(ctx context.Context, key K, o CallOption) (Entry[V], error) {
+	k, err := c.key(key)
+	if err != nil {
+		return Entry[V]{}, err
+	}
+	return c.answer(c.node.Get(ctx, k, o.fresh))
+}
+
+func (c *Cache[K, V]) answer(a rebuild.Answer, err error) (Entry[V], error) {
+	if err != nil {
+		return Entry[V]{}, err
+	}
+	return c.found(c.entry(a.Copy.(*held[V]), Source(a.Source), a.State, a.Err))
+}
+
+func (c *Cache[K, V]) key(key K) (rebuild.Key, error) {
+	var buf [textBuffer]byte
+	text, err := c.keys.text(key, &buf)
+	if err != nil {
+		return rebuild.Key{}, err
+	}
+	return c.keys.full(key, text), nil
+}
+
+// Peek returns what is cached of key, in memory or in Redis, fresh or stale. It never loads,
+// and joins no load. ok is false if nothing is cached; an entry with NotFound set says that
+// the record is known not to exist. The error says that Redis could not be asked.
+func (c *Cache[K, V]) Peek(ctx context.Context, key K) (e Entry[V], ok bool, err error) {
+	k, err := c.key(key)
+	if err != nil {
+		return e, false, err
+	}
+	a, ok, err := c.node.Peek(ctx, k)
+	if !ok {
+		return e, false, err
+	}
+	return c.entry(a.Copy.(*held[V]), Source(a.Source), a.State, a.Err), true, nil
+}
+
+// Refresh returns the result of a load that began after this call, on whichever node. It joins
+// no load that began before, so two at once may take turns. A key in back-off is not loaded:
+// the error is a [*BackoffError].
+func (c *Cache[K, V]) Refresh(ctx context.Context, key K) (V, error) {
+	k, err := c.key(key)
+	if err != nil {
+		return *new(V), err
+	}
+	e, err := c.answer(c.node.Refresh(ctx, k))
+	return e.Value, err
+}
+
+// Set stores v as the value of key, after it was written to the database. It revokes a load
+// that is running anywhere, and a value it brings is kept nowhere. A later Get of this node
+// returns v or something newer; other nodes do at the latest after LocalTTL. A value that is
+// too large, or not encodable, is not stored, but the old one is gone all the same.
+//
+// The error is an [*InvalidationError] if Redis did not confirm that the old value is gone.
+func (c *Cache[K, V]) Set(ctx context.Context, key K, v V, options ...SetOption) error {
+	k, err := c.key(key)
+	if err != nil {
+		return err
+	}
+	var row uint64
+	for _, o := range options {
+		row = o.row
+	}
+	return c.node.Set(ctx, k, &held[V]{text: k.Text, hash: k.Hash, value: v}, row)
+}
+
+// Delete removes keys everywhere: the next Get loads. A load that is running anywhere may
+// still answer those who wait for it, but what it brings is kept nowhere. After Delete has
+// returned without an error no Get of this node that starts later returns an older value;
+// none of another node does at the latest after its LocalTTL.
+//
+// The error joins an [*InvalidationError] for each key that Redis did not confirm.
+func (c *Cache[K, V]) Delete(ctx context.Context, keys ...K) error {
+	return c.invalidate(ctx, keys, c.node.Delete)
+}
+
+// Expire ends the freshness of keys: the next Get serves the stale value, where a stale window
+// is set, and has it refreshed. Otherwise it is like Delete.
+func (c *Cache[K, V]) Expire(ctx context.Context, keys ...K) error {
+	return c.invalidate(ctx, keys, c.node.Expire)
+}
+
+func (c *Cache[K, V]) invalidate(ctx context.Context, keys []K, f func(context.Context, []rebuild.Key) error) error {
+	all := make([]rebuild.Key, 0, len(keys))
+	var faults []error
+	for _, key := range keys {
+		k, err := c.key(key)
+		if err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		all = append(all, k)
+	}
+	if len(all) > 0 {
+		faults = append(faults, f(ctx, all))
+	}
+	return errors.Join(faults...)
+}

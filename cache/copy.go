@@ -1,0 +1,28 @@
+package cache
+
+import (
+	"sync/atomic"
+
+	"github.com/levee-cache/levee/rebuild"
+)
+
+// held is a value in this process's memory: what package rebuild moves as a Copy. Only keep
+// writes to it once it has been made, before anybody else can see it.
+type held[V any] struct {
+	meta       rebuild.Meta
+	text       string // the key's, compared on every hit: the tiers know hashes only
+	hash       uint64
+	value      V
+	size       int         // of the encoded value
+	generation uint64      // of the key's stripe when it was kept
+	replaced   atomic.Bool // a newer copy has been kept since
+}
+
+// Meta is for package rebuild.
+func (h *held[V]) Meta() *rebuild.Meta { return &h.meta }
+
+// overhead is what an entry takes in memory beside value and key: the held itself, its
+// identity, and ristretto's records of it.
+const overhead = 400
+
+func (h *held[V]) cost() int64 { return int64(h.size + len(h.text) + overhead) }

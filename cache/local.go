@@ -1,0 +1,138 @@
+package cache
+
+import (
+	"math/rand/v2"
+	"sync"
+
+	"github.com/dgraph-io/ristretto/v2"
+
+	"github.com/levee-cache/levee/rebuild"
+)
+
+// local is the tier in this process: ristretto, and what it takes to keep promises on it. A
+// nil local holds nothing.
+type local[V any] struct {
+	tier        *ristretto.Cache[uint64, *held[V]]
+	hot         hot[V]
+	recent      *recent[V]
+	generations generations
+	gate        gate
+
+	mu     sync.Mutex // guards closed, and writes to tier against its Close
+	closed bool
+}
+
+const (
+	countersPer = 100 // bytes of budget for each of ristretto's frequency counters
+	recentShare = 16  // of the budget goes to recent, and to hot
+)
+
+func newLocal[V any](budget int64) (*local[V], error) {
+	if budget == 0 {
+		return nil, nil
+	}
+	l := &local[V]{recent: newRecent[V](budget / recentShare), generations: newGenerations(budget)}
+	l.hot.most = budget / recentShare / hotSlots
+	tier, err := ristretto.NewCache(&ristretto.Config[uint64, *held[V]]{
+		NumCounters:        max(budget/countersPer, 1000),
+		MaxCost:            budget,
+		BufferItems:        64,
+		IgnoreInternalCost: true, // overhead counts it
+		OnExit:             l.hot.remove,
+	})
+	l.tier = tier
+	return l, err
+}
+
+// lookup returns the newest copy of a key, whatever its windows, or nil. It takes no lock that
+// a writer holds for long, and allocates nothing.
+func (l *local[V]) lookup(hash uint64, text string) *held[V] {
+	if l == nil || l.gate.shut.Load() {
+		return nil
+	}
+	h := l.hot.at(hash).Load()
+	if !l.good(h, hash, text) || rand.Uint32()%sampleEvery == 0 {
+		h = l.ask(hash, h)
+	}
+	if l.good(h, hash, text) {
+		return h
+	}
+	if h = l.recent.get(hash); l.good(h, hash, text) {
+		return h
+	}
+	return nil
+}
+
+// good tells whether h is a copy of this key that nothing has invalidated.
+func (l *local[V]) good(h *held[V], hash uint64, text string) bool {
+	return h != nil && h.hash == hash && h.text == text && !h.replaced.Load() &&
+		h.generation == l.generations.of(hash).Load()
+}
+
+// ask asks ristretto, and brings the table up to date: seen is what it had.
+func (l *local[V]) ask(hash uint64, seen *held[V]) *held[V] {
+	inside, ok := l.gate.enter()
+	if !ok {
+		return nil
+	}
+	defer inside.Add(-1)
+	h, ok := l.tier.Get(hash)
+	switch {
+	case !ok:
+		if seen != nil && seen.hash == hash {
+			l.hot.remove(seen)
+		}
+		return nil
+	case h != seen:
+		l.hot.put(h)
+	}
+	return h
+}
+
+// keep makes h what the next lookup finds. Package rebuild does not let keep and drop overlap.
+func (l *local[V]) keep(h *held[V]) {
+	if l == nil {
+		return
+	}
+	h.generation = l.generations.of(h.hash).Load()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return
+	}
+	old, _ := l.tier.Get(h.hash)
+	for _, older := range []*held[V]{old, l.recent.put(h), l.hot.at(h.hash).Load()} {
+		if older != nil && older.hash == h.hash {
+			older.replaced.Store(true) // wherever it is, or is still to become visible
+		}
+	}
+	l.tier.Set(h.hash, h, h.cost()) // may be refused; recent has it then
+}
+
+// drop makes sure that nothing kept before is found again.
+func (l *local[V]) drop(k rebuild.Key) {
+	if l == nil {
+		return
+	}
+	l.generations.of(k.Hash).Add(1)
+	l.recent.drop(k.Hash)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.tier.Del(k.Hash)
+	}
+}
+
+func (l *local[V]) close() {
+	if l == nil {
+		return
+	}
+	l.gate.close()
+	l.recent.close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.closed = true
+		l.tier.Close()
+	}
+}

@@ -1,0 +1,104 @@
+package cache
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Off switches a feature off in a numeric field of [Options], where zero means the default.
+const Off = -1
+
+// Options say how a cache treats its entries. The zero value of a field is its default; [Off]
+// switches a feature off where the field says so; any other negative value is refused by New.
+// Lifetimes are kept in milliseconds, rounded up, and may be up to a year long.
+type Options struct {
+	// Redis is the client of the shared tier: a *redis.Client, *redis.ClusterClient or any
+	// other UniversalClient but redis.Ring. It is never closed by the cache and none of its
+	// options is changed. Nil protects this process only.
+	Redis redis.UniversalClient
+
+	// TTL is how long a value is fresh, counted from when it is stored. Required.
+	TTL time.Duration
+
+	// TTLJitter is the share of TTL by which an entry's fresh time may be shorter, so that
+	// entries stored together do not expire together: it is drawn from [(1-j)·TTL, TTL].
+	// From 0 to 1; default 0.10; Off for none.
+	TTLJitter float64
+
+	// StaleWhileRevalidate is how long after its fresh time a value is served at once while
+	// one node refreshes it (RFC 5861). Default min(TTL, 10 s); Off for never.
+	StaleWhileRevalidate time.Duration
+
+	// StaleIfError is how long after its fresh time a value is served if the refresh fails,
+	// or takes more than a second (RFC 5861). Default, and at the least,
+	// StaleWhileRevalidate; Off for no longer than that.
+	StaleIfError time.Duration
+
+	// NegativeTTL is how long "not found" is believed. It is never served stale. Default
+	// min(TTL, 5 s); Off to ask the loader each time, once per node at a time.
+	NegativeTTL time.Duration
+
+	// ErrorBackoff is how long a key is left alone after its load has failed, on all nodes;
+	// callers meanwhile get the stale value, or the error at once. It doubles with each failure
+	// in a row, to ten times this, and is shortened at random by up to a fifth. Default
+	// 500 ms; Off for none.
+	ErrorBackoff time.Duration
+
+	// LoadTimeout is the deadline of one load: its context ends, and a load that goes on all
+	// the same is abandoned, its result dropped. Default 30 s.
+	LoadTimeout time.Duration
+
+	// WaitTimeout is how long a caller with nothing to serve waits for another node's load
+	// before this node loads by itself, once, keeping the result to itself. Default Off: it
+	// waits as long as a holder of the lease lives.
+	WaitTimeout time.Duration
+
+	// Lease is the lifetime of the rebuild lease, renewed every third of it while the load
+	// runs. It is what a crash of the loading node may cost the others. Default 3 s, at least
+	// 100 ms.
+	Lease time.Duration
+
+	// LocalTTL is how long a copy in this process is believed without asking Redis. It
+	// bounds how long this node may serve what another node has deleted. Default min(TTL,
+	// 30 s). As nodes do not tell each other of invalidations yet, no more than 1 s of it is
+	// used. Without Redis a copy is believed as long as it lives.
+	LocalTTL time.Duration
+
+	// LocalMaxBytes is the budget of the local tier: an entry costs its encoded size, its key
+	// and about 400 bytes. Default 64 MiB, at least 64 KiB; Off for no local tier.
+	LocalMaxBytes int64
+
+	// RedisTimeout is all that one call may lose to Redis, whatever timeouts the client has;
+	// then it goes on without. Default 250 ms.
+	RedisTimeout time.Duration
+
+	// MaxConcurrentLoads is how many loads of this cache run at once; background refreshes
+	// take up to a quarter of it, at least one. Default 256.
+	MaxConcurrentLoads int
+
+	// MaxValueBytes is the size from which an encoded value is returned but not stored: large
+	// values hold up the whole Redis server. Default 1 MiB.
+	MaxValueBytes int
+
+	// Prefix is the first part of every Redis key. Default "levee1": 1 is the wire format.
+	// Letters, digits, '.', '_' and '-'.
+	Prefix string
+
+	// Schema becomes part of the Redis key. Change it when the meaning of the stored value
+	// changes, so that old and new versions of a service do not read each other's. Characters
+	// as in Prefix.
+	Schema string
+
+	// Clone hands every caller a copy of its own, made by the value's method Clone() V, which
+	// New requires then. Without it values are shared between callers and are read-only.
+	Clone bool
+
+	// RedactError makes the text of a failed load that other nodes and [BackoffError] may
+	// show. Default: the error's own text. It is cut at 256 bytes.
+	RedactError func(error) string
+
+	// Logger is told what goes wrong. Default: nobody.
+	Logger *slog.Logger
+}

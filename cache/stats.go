@@ -1,0 +1,65 @@
+package cache
+
+import (
+	"math/rand/v2"
+	"sync/atomic"
+)
+
+// Stats are a cache's counters since New. They are read one by one, so sums may be off by calls
+// under way.
+type Stats struct {
+	Hits     int64 // answers from memory, fresh ones and "not found"
+	Stale    int64 // answers from memory, stale ones
+	Remote   int64 // answers from Redis
+	Loads    int64 // calls of the loader
+	Failures int64 // of these, failed ones; not found is none
+	// Background counts the loads that nobody waited for, Dropped the background work that
+	// found no slot and was left to a later hit.
+	Background, Dropped int64
+	// Abandoned counts loads given up on at LoadTimeout, AbandonedNow those that still run.
+	Abandoned, AbandonedNow int64
+	Waits                   int64 // reads that waited for another node's load
+	StaleOnError            int64 // stale answers since the refresh failed or was slow
+	Backoffs                int64 // answers with a remembered failure
+	Commits                 int64 // values stored in Redis
+	Refused                 int64 // values not stored since an invalidation came before
+	Unconfirmed             int64 // values of which it is not known whether they were stored
+	Unstorable              int64 // values too large to store, or not encodable
+	Undecodable             int64 // entries that could not be read and were rebuilt
+	OtherCodec              int64 // fresh entries of another codec, loaded beside
+	WrongKey                int64 // replies that belonged to another key: look into this
+	LeasesLost              int64 // leases that ended under a running load
+	RedisErrors             int64 // times a call went on without Redis
+	WakeupRefused           int64 // wake-ups that Redis did not let us publish
+}
+
+// Stats returns the counters.
+func (c *Cache[K, V]) Stats() Stats {
+	n := &c.node.Counts
+	return Stats{
+		Hits: c.hits.sum(), Stale: c.stale.sum(), Remote: n.Remote.Load(),
+		Loads: n.Loads.Load(), Failures: n.LoadErrors.Load(),
+		Background: n.Background.Load(), Dropped: n.Dropped.Load(),
+		Abandoned: n.Abandoned.Load(), AbandonedNow: n.AbandonedNow.Load(),
+		Waits: n.Waits.Load(), StaleOnError: n.StaleOnError.Load(), Backoffs: n.Backoffs.Load(),
+		Commits: n.Commits.Load(), Refused: n.Refused.Load(), Unconfirmed: n.Unconfirmed.Load(),
+		Unstorable: n.Unstorable.Load(), Undecodable: n.Undecodable.Load(), OtherCodec: n.OtherCodec.Load(),
+		WrongKey: n.WrongKey.Load(), LeasesLost: n.LeasesLost.Load(), RedisErrors: n.RedisErrors.Load(),
+		WakeupRefused: n.WakeupRefused.Load(),
+	}
+}
+
+// counter is one that many cores add to: each to a cache line picked at random.
+type counter [8]struct {
+	atomic.Int64
+	_ [56]byte
+}
+
+func (c *counter) add() { c[rand.Uint32()%uint32(len(c))].Add(1) }
+
+func (c *counter) sum() (n int64) {
+	for i := range c {
+		n += c[i].Load()
+	}
+	return n
+}

@@ -1,0 +1,111 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// ErrUnavailable is returned for calls that Redis did not answer in time, that the breaker
+// refused, or that broke on the way: the caller goes on without Redis. What the call was to
+// do may still happen.
+var ErrUnavailable = errors.New("redis is unavailable")
+
+var (
+	errBudget = errors.New("its time budget is spent")
+	errStuck  = errors.New("too many calls are stuck inside the client")
+)
+
+// maxStuck bounds the goroutines left behind by calls that were given up on.
+const maxStuck = 256
+
+// Budget is how much time one operation may still lose to Redis. It belongs to one
+// goroutine.
+type Budget struct{ Left time.Duration }
+
+// Class says how a call treats the breaker.
+type Class bool
+
+const (
+	Spared Class = false // refused while the breaker is open
+	Urgent Class = true  // goes past the breaker: what it does must be tried
+)
+
+// Call runs f, which talks to Redis, and waits for it no longer than b has left, whatever
+// timeouts the client was given: go-redis does not apply a context's deadline to its sockets
+// unless told to. A call that is given up on ends with the client's own timeouts; such calls
+// are bounded in number. f must not write what its caller goes on reading. An error that is
+// not the server's own answer wraps [ErrUnavailable].
+func Call[T any](ctx context.Context, l *Link, b *Budget, class Class, f func(context.Context) (T, error)) (T, error) {
+	done, err := l.admit(b, class)
+	if err != nil {
+		var none T
+		return none, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	began := time.Now()
+	v, err := bounded(ctx, l, b.Left, f)
+	b.Left -= time.Since(began)
+	done(err)
+	if !answered(err) {
+		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return v, err
+}
+
+// admit asks the breaker; done takes the outcome.
+func (l *Link) admit(b *Budget, class Class) (done func(error), err error) {
+	switch {
+	case b.Left <= 0:
+		return nil, errBudget
+	case l.stuck.Load() >= maxStuck:
+		return nil, errStuck
+	case class == Urgent:
+		return func(error) {}, nil
+	default:
+		return l.breaker.Allow()
+	}
+}
+
+// bounded runs f in a goroutine and leaves it behind after d.
+func bounded[T any](ctx context.Context, l *Link, d time.Duration, f func(context.Context) (T, error)) (v T, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, d, errBudget)
+	type result struct {
+		v   T
+		err error
+	}
+	came := make(chan result, 1)
+	var settled atomic.Bool // by the first of the two: the call's end, or the waiter's leaving
+	go func() {
+		defer cancel()
+		var r result
+		r.v, r.err = recovered(ctx, f)
+		came <- r
+		if !settled.CompareAndSwap(false, true) {
+			l.stuck.Add(-1)
+		}
+	}()
+	select {
+	case r := <-came:
+		return r.v, r.err
+	case <-ctx.Done():
+	}
+	if settled.CompareAndSwap(false, true) {
+		l.stuck.Add(1)
+		return v, context.Cause(ctx)
+	}
+	r := <-came
+	return r.v, r.err
+}
+
+// recovered keeps a panic in a user's hook or dialer from ending the process: this goroutine
+// is ours, and nobody above it recovers.
+func recovered[T any](ctx context.Context, f func(context.Context) (T, error)) (v T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic inside the redis client: %v", p)
+		}
+	}()
+	return f(ctx)
+}

@@ -1,0 +1,75 @@
+package link
+
+import (
+	"sync"
+	"time"
+)
+
+// Instant is a point on a node's monotonic clock: nanoseconds since its Clock was made.
+type Instant int64
+
+// Add returns the instant d later.
+func (i Instant) Add(d time.Duration) Instant { return i + Instant(d) }
+
+// Clock reads the node's monotonic clock and knows, per master, how Redis's clock stands
+// to it. Wall clocks take no part: nodes whose wall clocks are off behave the same.
+type Clock struct {
+	born time.Time
+
+	mu      sync.RWMutex // guards offsets
+	offsets map[string]offset
+}
+
+// offset is server time minus Instant, known to lie in low..high since the round trip that
+// measured it began and ended.
+type offset struct {
+	low, high int64
+	at        Instant
+}
+
+const (
+	offsetLife = 30 * time.Second // an older sample gives way to any newer one
+	driftShare = 100              // clocks run within one part in this many of each other
+)
+
+// NewClock returns a clock that starts at zero.
+func NewClock() *Clock {
+	return &Clock{born: time.Now(), offsets: map[string]offset{}}
+}
+
+// Now is the current instant.
+func (c *Clock) Now() Instant { return Instant(time.Since(c.born)) }
+
+// Until is the time left to i; negative after it.
+func (c *Clock) Until(i Instant) time.Duration { return time.Duration(i - c.Now()) }
+
+// Observe learns from an answer of master that was sent for at sent, came at received, and
+// carried the server's time in microseconds.
+func (c *Clock) Observe(master string, sent, received Instant, serverMicros int64) {
+	s := serverMicros * 1000
+	sample := offset{low: s - int64(received), high: s - int64(sent) + 1000, at: received}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if old, ok := c.offsets[master]; !ok || old.yields(sample) {
+		c.offsets[master] = sample
+	}
+}
+
+// yields tells whether a newer sample is the better one: it is tighter, the old one has aged,
+// or the two contradict each other since one of the clocks was set.
+func (o offset) yields(sample offset) bool {
+	age := int64(sample.at - o.at)
+	slack := age / driftShare
+	return age > int64(offsetLife) ||
+		sample.high-sample.low <= o.high-o.low+2*slack ||
+		sample.low > o.high+slack || sample.high < o.low-slack
+}
+
+// ServerMicros is the time of master's clock at i, by the middle of what is known; ok is
+// false until an answer of master has been observed.
+func (c *Clock) ServerMicros(master string, i Instant) (micros int64, ok bool) {
+	c.mu.RLock()
+	o, ok := c.offsets[master]
+	c.mu.RUnlock()
+	return (int64(i) + (o.low+o.high)/2) / 1000, ok
+}

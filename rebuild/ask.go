@@ -1,0 +1,147 @@
+package rebuild
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/levee-cache/levee/internal/link"
+	"github.com/levee-cache/levee/lock"
+)
+
+// attempt is a token on its way to Redis. go-redis marshals an argument each time it writes a
+// command, so the count tells whether the client has sent it more than once: then a first
+// attempt may still be in the network and land late.
+type attempt struct {
+	token string
+	sent  atomic.Int32
+}
+
+// MarshalBinary gives the token to the client.
+func (a *attempt) MarshalBinary() ([]byte, error) {
+	a.sent.Add(1)
+	return []byte(a.token), nil
+}
+
+// farthest is a bar above every version.
+const farthest Micros = 1<<53 - 1
+
+// errLate is returned if Redis found a command too late twice: it is as good as away.
+var errLate = errors.New("redis executes commands later than the time budget allows")
+
+// ask sends an acquire. One that Redis calls late is repeated once: the answer has corrected
+// the clock.
+func (f *flight) ask(mode Mode) (sight, error) {
+	for range 2 {
+		r, a, err := f.n.acquire(f.ctx, &f.budget, f.key, mode, f.have(), f.bar)
+		switch {
+		case err != nil:
+			return sight{}, err
+		case r.Status == statusLate:
+			continue
+		case r.Status == statusAbsent:
+			return sight{now: r.Now, sent: r.Sent}, nil
+		}
+		s := f.see(r.Entry, r.Now, r.Sent)
+		if r.Status == statusLeased {
+			s.lease = f.n.hold(f.key, a.token, r)
+		}
+		s.obey(r.Status)
+		return s, nil
+	}
+	return sight{}, errLate
+}
+
+// obey takes over what the script decided: the instants behind it may have passed since, or
+// the bar made it decide otherwise than the entry alone would.
+func (s *sight) obey(status Status) {
+	switch status {
+	case statusHeld:
+		s.view.Held = true
+	case statusBackoff:
+		s.view.Backoff = true
+	}
+	if (status == statusHeld || status == statusLeased) && (s.view.State == Fresh || s.view.State == NotFound) {
+		s.view.State, s.copy = Gone, nil // below the bar
+	}
+}
+
+// have is the identity of the value at hand, whose payload need not be sent again.
+func (f *flight) have() string {
+	if f.held == nil {
+		return ""
+	}
+	return f.held.Meta().Identity.text()
+}
+
+func (i Identity) text() string {
+	if i.Writer == "" {
+		return ""
+	}
+	return string(appendHex(nil, fVersion, int64(i.Version))) + i.Writer
+}
+
+// acquire calls the script under a new token. If its fate is unknown, or if it was sent twice,
+// the token is given back, at once and after the instant from which Redis refuses it: no lease
+// is left that nobody knows of.
+func (n *Node) acquire(ctx context.Context, b *link.Budget, k Key, mode Mode, have string, bar Micros) (reply, *attempt, error) {
+	a := &attempt{token: lock.NewToken()}
+	notAfter, err := n.server.notAfter(ctx, b, k, link.Spared)
+	if err != nil {
+		return reply{}, a, err
+	}
+	r, err := n.server.run(ctx, b, link.Spared, k, scripts.acquire,
+		a, millis(n.policy.Lease), have, int64(bar), string(mode), int64(notAfter))
+	if mode != Look && (err != nil && !errors.Is(err, errForeign) || a.sent.Load() > 1 && r.Status != statusLate) {
+		n.giveBack(ctx, k, a.token, n.policy.RedisTimeout, err != nil)
+	}
+	return r, a, err
+}
+
+// notAfter is the server's time after which a command sent now is no longer wanted.
+func (s server) notAfter(ctx context.Context, b *link.Budget, k Key, class link.Class) (Micros, error) {
+	clock := s.link.Clock
+	master := s.link.Master(ctx, k.Redis)
+	now, ok := clock.ServerMicros(master, clock.Now())
+	if ok {
+		return Micros(now) + Micros(b.Left.Microseconds()), nil
+	}
+	now, err := link.Call(ctx, s.link, b, class, func(ctx context.Context) (int64, error) {
+		sent := clock.Now()
+		t, err := s.link.TimeOf(ctx, k.Redis)
+		if err == nil {
+			clock.Observe(s.link.Master(ctx, k.Redis), sent, clock.Now(), t.UnixMicro())
+		}
+		return t.UnixMicro(), err
+	})
+	return Micros(now) + Micros(b.Left.Microseconds()), err
+}
+
+// giveBack releases a token whose lease may come to be: now, if nobody knows, and once more
+// when Redis will no longer grant it.
+func (n *Node) giveBack(ctx context.Context, k Key, token string, after time.Duration, now bool) {
+	behind := n.life.run(func() {
+		if now {
+			n.release(ctx, k, token, 0)
+		}
+		n.sleep(after + time.Millisecond)
+		n.release(ctx, k, token, 0)
+	})
+	if !behind { // closing: there is no later
+		n.release(ctx, k, token, 0)
+	}
+}
+
+// release gives a lease back; start 0 stands for whatever it is.
+func (n *Node) release(ctx context.Context, k Key, token string, start Micros) {
+	b := n.budget()
+	_, _ = n.server.run(ctx, &b, link.Urgent, k, scripts.release, token, int64(start)) // it runs out by itself
+}
+
+// hold renews a lease that was granted.
+func (n *Node) hold(k Key, token string, r reply) *lock.Lease {
+	start := r.Entry.Start
+	renew := n.server.call(k, scripts.renew, token, int64(start), millis(n.policy.Lease))
+	return lock.Hold(n.server.link, token, int64(start), n.policy.Lease, r.Sent, renew)
+}

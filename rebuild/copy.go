@@ -1,0 +1,129 @@
+package rebuild
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/levee-cache/levee/internal/link"
+)
+
+// Copy is a value, or "not found", in this node's memory: a pointer made by package cache,
+// whose value this package does not look at. It is never changed once it has been kept.
+type Copy interface {
+	Meta() *Meta
+}
+
+// Meta is what this package knows of a Copy.
+type Meta struct {
+	Stamp
+	rest  atomic.Int64 // a link.Instant: until then nobody claims the refresh
+	tries atomic.Int32 // claims that found the lease held
+}
+
+// Stamp says what a Copy is and until when it is good for what, on the node's clock.
+type Stamp struct {
+	Identity // zero for a value that Redis does not hold
+	Kind     Kind
+	Loaded   link.Instant // when its load began
+	Fresh    link.Instant
+	Stale    link.Instant
+	IfError  link.Instant
+	Believed link.Instant // until then it is served without asking Redis
+	Due      link.Instant // from then on a hit also sees to a refresh
+}
+
+// Values is what package cache does for this one, which moves values without knowing their
+// type. Load calls a user's code; Encode, Decode and Stamped return errors, they never panic.
+type Values interface {
+	// Lookup returns what this node holds of k, whatever its windows say, or nil.
+	Lookup(k Key) Copy
+	// Keep puts c into the local tier, Drop takes out what is there and makes sure that
+	// nothing kept before comes back.
+	Keep(k Key, c Copy)
+	Drop(k Key)
+	// Load runs the loader and calls done once.
+	Load(ctx context.Context, k Key, done func(Copy, error))
+	Encode(c Copy) (codec byte, payload []byte, err error)
+	// Decode fails with ErrOtherCodec for a codec that it does not read.
+	Decode(k Key, codec byte, payload string, s Stamp) (Copy, error)
+	// Stamped returns c's value under another stamp; nil stands for "not found".
+	Stamped(k Key, c Copy, s Stamp) Copy
+}
+
+// ErrOtherCodec is returned by Values.Decode.
+var ErrOtherCodec = errors.New("the entry was written by another codec")
+
+// At judges a copy at i.
+func (s *Stamp) At(i link.Instant) State {
+	if s.Kind == KindNotFound {
+		if i < s.Fresh {
+			return NotFound
+		}
+		return Gone
+	}
+	return window(i < s.Fresh, i < s.Stale, i < s.IfError)
+}
+
+// stampOf says what an entry is good for on this node, given that it was read by a request
+// sent at sent when the server's clock showed now.
+func (n *Node) stampOf(h Header, now Micros, sent link.Instant) Stamp {
+	local := func(m Millis) link.Instant { return sent.Add(time.Duration(m.micros()-now) * time.Microsecond) }
+	s := Stamp{
+		Identity: Identity{h.Version, strings.Clone(h.Writer)}, // not a part of the whole reply
+		Kind:     h.Kind,
+		Loaded:   sent.Add(time.Duration(h.Version-now) * time.Microsecond),
+		Fresh:    local(h.Fresh),
+		Stale:    local(h.Stale),
+		IfError:  local(h.IfError),
+	}
+	if h.Version > now+aheadOf {
+		s.Fresh, s.Loaded = sent, sent
+	}
+	s.believe(sent, n.policy.LocalTTL)
+	return s
+}
+
+// believe sets how long the copy is served unasked, counted from since, when what it says was
+// known to be true. Not found, and what Redis has given up, is not believed longer than it
+// is kept.
+func (s *Stamp) believe(since link.Instant, d time.Duration) {
+	s.Believed = min(since.Add(d), max(s.Fresh, s.IfError))
+	s.Due = min(s.Fresh, since.Add(d-d/5))
+}
+
+// ownStamp is for a value that this node loaded, at began, and that Redis does not hold: its
+// windows begin now, but it is believed from the load's start only, since a delete on another
+// node may have come after it.
+func (n *Node) ownStamp(kind Kind, began link.Instant) Stamp {
+	now := n.clock.Now()
+	p := n.policy
+	fresh, stale, ifError := p.windows(kind)
+	s := Stamp{Kind: kind, Loaded: began, Fresh: now.Add(fresh), Stale: now.Add(stale), IfError: now.Add(ifError)}
+	if n.server.link == nil {
+		s.Believed, s.Due = max(s.Fresh, s.Stale), s.Fresh
+		return s
+	}
+	s.believe(began, p.LocalTTL)
+	return s
+}
+
+// Rests tells whether a claim at now would be in vain.
+func (m *Meta) Rests(now link.Instant) bool { return m.rest.Load() > int64(now) }
+
+// claim takes the background work for a hit on this copy: one caller gets it, until it rests
+// again. A copy that is replaced takes its claim with it.
+func (m *Meta) claim(now link.Instant) bool {
+	rest := m.rest.Load()
+	return rest <= int64(now) && m.rest.CompareAndSwap(rest, int64(now.Add(time.Hour)))
+}
+
+// restFor lets nobody claim for d from now.
+func (m *Meta) restFor(now link.Instant, d time.Duration) { m.rest.Store(int64(now.Add(d))) }
+
+// restHeld is the pause after the lease was found held: 50 ms, doubling to 500 ms.
+func (m *Meta) restHeld(now link.Instant) {
+	m.restFor(now, min(firstPause<<min(m.tries.Add(1)-1, 10), lastPause))
+}

@@ -1,0 +1,91 @@
+package rebuild
+
+import (
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+)
+
+var (
+	// ErrClosed is returned by every call on a closed cache, and to callers that wait when it
+	// is closed.
+	ErrClosed = errors.New("levee: the cache is closed")
+	// ErrOverloaded is returned when MaxConcurrentLoads are running and the call got no slot
+	// before its LoadTimeout. Shed load, or raise the limit.
+	ErrOverloaded = errors.New("levee: too many loads are running")
+	// ErrRecursive is returned to a loader that asks, with the context it was given, for a key
+	// whose load it is part of: it would wait for itself.
+	ErrRecursive = errors.New("levee: a load asks for its own key")
+	// ErrLoadTimeout is returned when a load took longer than LoadTimeout. It was abandoned:
+	// its result, should it come, is dropped. The key is left alone for ErrorBackoff.
+	ErrLoadTimeout = errors.New("levee: the load took longer than LoadTimeout")
+	// ErrWaitTimeout is returned to a caller that waited for the loads of other nodes for
+	// LoadTimeout and a Lease in vain: holders came and went without a result.
+	ErrWaitTimeout = errors.New("levee: waited for other nodes in vain")
+)
+
+// BackoffError is returned instead of a load that failed a short while ago, here or on another
+// node, to callers that cannot be given a stale value. Nothing was asked of the database. Try
+// again after RetryAfter, or report what failed.
+type BackoffError struct {
+	// RetryAfter is how long the key will still be left alone.
+	RetryAfter time.Duration
+	// Message is the text of the failure, at most 256 bytes, after Options.RedactError.
+	Message string
+	// Remote is set if the load failed on another node, so that only the text is known;
+	// otherwise the error unwraps to the failure itself.
+	Remote bool
+
+	cause error
+}
+
+// Error says how long the key is left alone, and why.
+func (e *BackoffError) Error() string {
+	return fmt.Sprintf("levee: left alone for %v after a failed load: %s", e.RetryAfter.Round(time.Millisecond), e.Message)
+}
+
+// Unwrap returns the failure, if it happened in this process.
+func (e *BackoffError) Unwrap() error { return e.cause }
+
+// InvalidationError is returned by Delete, Set and Expire if Redis did not confirm them. The
+// local copy is gone all the same and running loads keep nothing; what Redis and other nodes
+// hold may be served for up to Bound. Try again: repeating is safe.
+type InvalidationError struct {
+	// Key is the key's text.
+	Key string
+	// Bound is how long the old value may still be served elsewhere.
+	Bound time.Duration
+
+	cause error
+}
+
+// Error names the key and the bound.
+func (e *InvalidationError) Error() string {
+	return fmt.Sprintf("levee: invalidation of key %q is not confirmed, others may serve the old value for up to %v: %v",
+		e.Key, e.Bound, e.cause)
+}
+
+// Unwrap returns what Redis, or the way to it, had against it.
+func (e *InvalidationError) Unwrap() error { return e.cause }
+
+// maxMessage bounds the text of a failure that goes to other nodes.
+const maxMessage = 256
+
+// message is what of err may be told to other nodes.
+func (p Policy) message(err error) (text string) {
+	defer func() {
+		if recover() != nil { // RedactError is a user's code
+			text = "redacted"
+		}
+	}()
+	text = p.Redact(err)
+	if len(text) <= maxMessage {
+		return text
+	}
+	cut := maxMessage
+	for cut > 0 && !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut]
+}

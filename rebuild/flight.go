@@ -1,0 +1,253 @@
+package rebuild
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/levee-cache/levee/internal/link"
+	"github.com/levee-cache/levee/lock"
+)
+
+// flight is one read of one key, for everybody who asks for it meanwhile. It belongs to one
+// goroutine.
+type flight struct {
+	n         *Node
+	ctx       context.Context // the first caller's values, nobody's cancellation
+	key       Key
+	onlyFresh bool
+	budget    link.Budget
+	ticket    *ticket
+
+	held Copy   // the newest value known: this node's at first, or nil
+	bar  Micros // an entry below this version is not good enough
+}
+
+// sight is what was last seen of the entry.
+type sight struct {
+	view  View
+	entry Entry
+	now   Micros
+	sent  link.Instant
+	copy  Copy        // of what may be served
+	lease *lock.Lease // ours, if the entry was leased to us
+	slot  func()      // gives the bulkhead's slot back, if lease is set
+}
+
+func (n *Node) newFlight(ctx context.Context, k Key) *flight {
+	return &flight{n: n, ctx: ctx, key: k, budget: n.budget(), ticket: n.running.begin(k.Text, false)}
+}
+
+// fly answers one read. The local tier is looked at again: between a caller's look and this
+// flight another flight may have ended and kept what it brought.
+func (n *Node) fly(ctx context.Context, k Key, onlyFresh bool) (Answer, error) {
+	if !n.life.enter() {
+		return Answer{}, ErrClosed
+	}
+	defer n.life.leave()
+	f := n.newFlight(ctx, k)
+	defer n.running.end(f.ticket)
+	f.onlyFresh = onlyFresh
+	if f.held = n.values.Lookup(k); f.held != nil {
+		if a, ok := f.fromMemory(); ok {
+			return a, nil
+		}
+	}
+	if n.server.link == nil {
+		return f.alone(nil)
+	}
+	s, err := f.look()
+	if err != nil {
+		return f.alone(err)
+	}
+	return f.act(s)
+}
+
+// fromMemory serves what this node holds and still believes.
+func (f *flight) fromMemory() (Answer, bool) {
+	m, now := f.held.Meta(), f.n.clock.Now()
+	state := m.At(now)
+	v := Decide(View{State: state}, f.onlyFresh)
+	if now >= m.Believed || v.Deed != Serve {
+		return Answer{}, false
+	}
+	if v.Refresh {
+		f.n.Tend(f.ctx, f.key, f.held)
+	}
+	return Answer{Copy: f.held, Source: Local, State: state}, true
+}
+
+// look reads the entry in the cheapest way that can be enough: what is known to be stale
+// goes to acquire at once, a copy that is only not believed any more is verified by its
+// header, anything else is read whole.
+func (f *flight) look() (sight, error) {
+	header := false
+	if f.held != nil {
+		if f.held.Meta().At(f.n.clock.Now()) == Stale && !f.onlyFresh {
+			return f.askInBackground()
+		}
+		header = f.held.Meta().Identity != Identity{}
+	}
+	s, err := f.get(header)
+	if err == nil && header && s.unverified(f.held) {
+		return f.get(false)
+	}
+	return s, err
+}
+
+// unverified tells that the header showed something else than what is held.
+func (s sight) unverified(held Copy) bool {
+	return s.view.State.value() && s.entry.Identity != held.Meta().Identity
+}
+
+// value tells whether there is a value to serve in some way.
+func (s State) value() bool { return s == Fresh || s == Stale || s == IfError }
+
+// get reads by GET, or by acquire in mode look where that cannot be trusted: on replicas, and
+// as long as the clock of the master is not known.
+func (f *flight) get(header bool) (sight, error) {
+	n := f.n
+	if n.server.link.ReadsReplicas {
+		return f.ask(Look)
+	}
+	r, known, err := n.server.get(f.ctx, &f.budget, f.key, header)
+	switch {
+	case err != nil:
+		return sight{}, err
+	case !known:
+		return f.ask(Look)
+	case r.Err != nil:
+		f.unreadable(r.Err)
+		return sight{now: r.Now, sent: r.Sent}, nil
+	case !r.Found:
+		return sight{now: r.Now, sent: r.Sent}, nil
+	}
+	return f.see(r.Entry, r.Now, r.Sent), nil
+}
+
+// unreadable counts what stands under the key and is not an entry of it: it gets rebuilt.
+func (f *flight) unreadable(err error) {
+	n := f.n
+	if errors.Is(err, errWrongKey) {
+		n.Counts.WrongKey.Add(1)
+		n.policy.Logger.Error("levee: Redis answered with the entry of another key", "key", f.key.Redis)
+		return
+	}
+	n.Counts.Undecodable.Add(1)
+	n.policy.Logger.Warn("levee: not an entry, it will be rebuilt", "key", f.key.Redis, "error", err)
+}
+
+// see judges an entry and makes the copy of what may be served.
+func (f *flight) see(e Entry, now Micros, sent link.Instant) sight {
+	s := sight{view: e.view(now), entry: e, now: now, sent: sent}
+	stamp := f.n.stampOf(e.Header, now, sent)
+	switch {
+	case s.view.State == NotFound:
+		s.copy = f.n.values.Stamped(f.key, nil, stamp)
+	case !s.view.State.value():
+	case f.held != nil && f.held.Meta().Identity == e.Identity:
+		s.copy = f.n.values.Stamped(f.key, f.held, stamp)
+	default:
+		f.decode(&s, stamp)
+	}
+	if s.copy != nil && s.view.State.value() {
+		f.held = s.copy
+	}
+	return s
+}
+
+// decode makes the copy out of the payload. A fresh entry of another codec belongs to a newer
+// or older version of the service and is left to it; what cannot be read is rebuilt.
+func (f *flight) decode(s *sight, stamp Stamp) {
+	n := f.n
+	if s.entry.Payload == "" && s.entry.Body > 0 {
+		return // only the header was asked for
+	}
+	c, err := n.values.Decode(f.key, s.entry.Codec, s.entry.Payload, stamp)
+	switch {
+	case err == nil:
+		s.copy = c
+	case errors.Is(err, ErrOtherCodec) && s.view.State == Fresh:
+		n.Counts.OtherCodec.Add(1)
+		s.view.State = Foreign
+	default:
+		if !errors.Is(err, ErrOtherCodec) {
+			n.Counts.Undecodable.Add(1)
+			n.policy.Logger.Warn("levee: the payload cannot be decoded, it will be rebuilt", "key", f.key.Redis, "error", err)
+		}
+		f.bar = max(f.bar, s.entry.Version+1)
+		s.view.State = Gone
+	}
+}
+
+// act does what was decided, until there is an answer.
+func (f *flight) act(s sight) (Answer, error) {
+	for {
+		var err error
+		v := Decide(s.view, f.onlyFresh)
+		switch {
+		case s.lease != nil:
+			return f.lead(s, v)
+		case v.Deed == Serve:
+			return f.serve(s, v), nil
+		case v.Deed == Refuse:
+			return Answer{}, f.refusal(s)
+		case v.Deed == Beside:
+			return f.beside(s, v)
+		case v.Deed == Await:
+			s, err = f.wait(s, v)
+		default:
+			if l := f.n.running.join(f.key.Text); l != nil {
+				return f.await(l, s, v)
+			}
+			s, err = f.acquire(v, Try)
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, errServeStale):
+			return f.serveLate(f.held, nil), nil
+		case final(err):
+			return Answer{}, err
+		default:
+			return f.alone(err)
+		}
+	}
+}
+
+// serve answers with what is in Redis, and keeps it.
+func (f *flight) serve(s sight, v Verdict) Answer {
+	n := f.n
+	n.running.keep(f.ticket, func() { n.values.Keep(f.key, s.copy) })
+	if !s.view.Backoff {
+		n.failed.clear(f.key.Text)
+	}
+	n.Counts.Remote.Add(1)
+	if s.view.State.value() && s.view.State != Fresh {
+		n.Counts.RemoteStale.Add(1)
+	}
+	if v.Refresh {
+		n.Tend(f.ctx, f.key, s.copy)
+	}
+	a := Answer{Copy: s.copy, Source: Remote, State: s.view.State}
+	if s.view.Backoff {
+		a.Err = f.refusal(s)
+	}
+	return a
+}
+
+// serveLate answers with a stale value after the refresh failed with err, or took too long.
+func (f *flight) serveLate(c Copy, err error) Answer {
+	f.n.Counts.StaleOnError.Add(1)
+	return Answer{Copy: c, Source: Remote, State: IfError, Err: err}
+}
+
+// refusal is the failure that Redis remembers; the node where it happened knows it whole.
+func (f *flight) refusal(s sight) error {
+	f.n.Counts.Backoffs.Add(1)
+	left := time.Duration(s.entry.RetryAfter.micros()-s.now) * time.Microsecond
+	if own, ok := f.n.failed.recall(f.key.Text); ok {
+		own.RetryAfter = left
+		return own
+	}
+	return &BackoffError{RetryAfter: left, Message: s.entry.Message, Remote: true}
+}

@@ -1,0 +1,99 @@
+-- Every script begins with this. KEYS[1] is the entry, ARGV[1] the hash of its key's text,
+-- ARGV[2] the channel of its wake-ups. The server's clock is read once.
+local key, hash, channel = KEYS[1], ARGV[1], ARGV[2]
+local clock = redis.call('TIME')
+local us = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
+local ms = math.floor(us / 1000)
+local AHEAD = 1000000 -- an instant further in the future was written before the clock stepped back
+
+local function hex(field, n) return string.format('%0' .. WIDTH[field] .. 'x', n) end
+
+-- read returns the entry's header, or nil for what is missing, cut, foreign or another key's.
+local function read()
+  local raw = redis.call('GETRANGE', key, 0, SIZE - 1)
+  if #raw ~= SIZE then return nil end
+  local function text(field) return string.sub(raw, FROM[field], TO[field]) end
+  if text('magic') ~= MAGIC or text('hash') ~= hash then return nil end
+  local h = {raw = raw, kind = text('kind'), writer = text('writer'), row = text('row'),
+    token = text('token'), waiters = text('waiters') == '1'}
+  for _, field in ipairs({'version', 'fresh', 'stale', 'iferror', 'holddown', 'retry', 'failures',
+    'start', 'until', 'variable', 'body'}) do
+    h[field] = tonumber(text(field), 16)
+    if not h[field] then return nil end
+  end
+  if redis.call('STRLEN', key) ~= SIZE + h.variable + h.body then return nil end
+  h.identity = string.sub(raw, FROM.version, TO.writer)
+  h.future = h.version > us + AHEAD
+  h.fresh_now = h.fresh > ms and not h.future
+  h.leased = h.token ~= NOTOKEN and h['until'] > ms and h.start <= us + AHEAD
+  return h
+end
+
+-- holds tells whether the lease (token, start) is still in the entry, run out or not.
+local function holds(h, token, start)
+  return h and h.token == token and h.start == tonumber(start)
+end
+
+-- wake publishes the wake-up. A missing right on the channel must not leave a script half
+-- done, so it only shows in the answer: 1 sent, -1 refused.
+local function wake()
+  local answer = redis.pcall('PUBLISH', channel, '')
+  if type(answer) == 'table' and answer.err then return -1 end
+  return 1
+end
+
+-- woken wakes those who wait for the lease in h to end, if somebody does.
+local function woken(h)
+  if h and h.waiters then return wake() end
+  return 0
+end
+
+-- touch makes the entry live for at least n ms more. It comes before any other write: it is
+-- allowed when memory is full, and the writes after it in the same script then are too.
+local function touch(n)
+  redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), n, 1))
+end
+
+local function patch(field, text) redis.call('SETRANGE', key, AT[field], text) end
+
+local NOROW = string.rep('0', WIDTH.row)
+local NOLEASE = NOTOKEN .. hex('start', 0) .. hex('until', 0) .. '0'
+
+-- header composes a header that has no value and nothing behind it.
+local function header(kind, w)
+  return MAGIC .. kind .. '--' .. hex('version', 0) .. NOTOKEN .. (w.row or NOROW) .. hash
+    .. hex('cost', 0) .. hex('fresh', w.ends or 0) .. hex('stale', w.ends or 0) .. hex('iferror', w.ends or 0)
+    .. hex('holddown', w.holddown or 0) .. hex('retry', w.retry or 0) .. hex('failures', w.failures or 0)
+    .. (w.lease or NOLEASE) .. hex('variable', w.variable or 0) .. hex('body', 0)
+end
+
+local function lease(token, start, ends, waiters)
+  return token .. hex('start', start) .. hex('until', ends) .. (waiters and '1' or '0')
+end
+
+-- beginning is the start of a new lease: now, or above what the entry remembers of earlier
+-- ones, unless that lies ahead since the clock stepped back.
+local function beginning(h)
+  local start = us
+  for _, earlier in ipairs({h and h.version or 0, h and h.start or 0}) do
+    if earlier <= us + AHEAD then start = math.max(start, earlier + 1) end
+  end
+  return start
+end
+
+-- later is the hold-down to keep: the later of h's and one that begins now.
+local function later(h, duration)
+  local ends = 0
+  if tonumber(duration) > 0 then ends = ms + tonumber(duration) end
+  return math.max(ends, h and h.holddown or 0)
+end
+
+-- drop removes the entry, or leaves a placeholder as long as the hold-down.
+local function drop(holddown, row)
+  if holddown <= ms then
+    redis.call('DEL', key)
+    return
+  end
+  touch(1)
+  redis.call('SET', key, header('L', {holddown = holddown, row = row}), 'PX', holddown - ms)
+end

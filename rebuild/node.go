@@ -1,0 +1,122 @@
+package rebuild
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/levee-cache/levee/internal/link"
+)
+
+// Node is one cache's part in rebuilding its entries: its flights, running loads and memory of
+// failures. All methods are safe for concurrent use.
+type Node struct {
+	policy    Policy
+	values    Values
+	clock     *link.Clock
+	server    server // its link is nil without Redis
+	running   *running
+	flights   flights
+	refreshes turns
+	slots     *slots
+	jobs      *semaphore.Weighted // background work under way
+	failed    *failures
+	life      *life
+
+	// Counts are this node's counters; read them at any time.
+	Counts Counts
+}
+
+// New makes a Node. Without a link it protects this process only. Close it before the link.
+func New(l *link.Link, v Values, p Policy) *Node {
+	clock := link.NewClock()
+	if l != nil {
+		clock = l.Clock
+	}
+	return &Node{
+		policy:  p,
+		values:  v,
+		clock:   clock,
+		server:  server{link: l},
+		running: newRunning(),
+		slots:   newSlots(p.MaxLoads),
+		jobs:    semaphore.NewWeighted(int64(p.MaxLoads)),
+		failed:  newFailures(clock, p),
+		life:    newLife(),
+	}
+}
+
+// Now is the current instant on the clock that Stamps are written in.
+func (n *Node) Now() link.Instant { return n.clock.Now() }
+
+// Source tells where an answer came from.
+type Source uint8
+
+const (
+	Local  Source = iota // this node's memory
+	Remote               // Redis
+	Loaded               // a load, of this node or of one it waited for
+)
+
+// Answer is what a caller gets.
+type Answer struct {
+	Copy   Copy
+	Source Source
+	State  State
+	Err    error // why a stale value was served
+}
+
+// Get answers for k: with what may be served, or with a load that all who ask share. With
+// onlyFresh it answers with nothing stale. ctx bounds the caller's wait and nothing else.
+func (n *Node) Get(ctx context.Context, k Key, onlyFresh bool) (Answer, error) {
+	if err := n.admits(ctx, k); err != nil {
+		return Answer{}, err
+	}
+	kind := flightAny
+	if onlyFresh {
+		kind = flightFresh
+	}
+	detached := context.WithoutCancel(ctx)
+	return n.flights.join(ctx, k.Text, kind, func() (Answer, error) {
+		return n.fly(detached, k, onlyFresh)
+	})
+}
+
+// admits refuses what could only wait for itself, and what comes too late.
+func (n *Node) admits(ctx context.Context, k Key) error {
+	switch {
+	case n.life.ended():
+		return ErrClosed
+	case n.loading(ctx, k):
+		return ErrRecursive
+	}
+	return ctx.Err()
+}
+
+// Close stops everything: waiting callers and running loads end with [ErrClosed], leases are
+// given back within one RedisTimeout. It may be called at any time, and again.
+func (n *Node) Close() {
+	n.life.end()
+	n.failed.close()
+}
+
+// Shutdown begins no more loads, waits until none is running or ctx ends, and then closes.
+func (n *Node) Shutdown(ctx context.Context) error {
+	err := n.life.drain(ctx)
+	n.Close()
+	return err
+}
+
+// budget is what one operation may lose to Redis.
+func (n *Node) budget() link.Budget { return link.Budget{Left: n.policy.RedisTimeout} }
+
+// sleep waits for d, or less if the node is closed.
+func (n *Node) sleep(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-n.life.done():
+	}
+}

@@ -1,0 +1,96 @@
+package rebuild
+
+import (
+	"context"
+	"errors"
+
+	"github.com/levee-cache/levee/internal/link"
+	"github.com/levee-cache/levee/lock"
+)
+
+// Set stores c as the value of k after a write to the database. It is a delete, and then a
+// commit under the lease that the delete left to its caller: a set in one step, delayed in
+// the network and repeated by the client, could bring an older value back over a newer one.
+// A row version below the entry's changes nothing and is a success.
+func (n *Node) Set(ctx context.Context, k Key, c Copy, row uint64) error {
+	e, storable, err := n.content(c)
+	switch {
+	case err != nil:
+		return errors.Join(err, n.Delete(ctx, []Key{k}))
+	case !storable:
+		n.Counts.Unstorable.Add(1)
+		return n.Delete(ctx, []Key{k})
+	case n.server.link == nil:
+		return n.setAlone(k, e)
+	}
+	return n.detach(ctx, []Key{k}, func(ctx context.Context) error {
+		return n.set(ctx, k, e, row)
+	})
+}
+
+func (n *Node) setAlone(k Key, e content) error {
+	if n.life.ended() {
+		return ErrClosed
+	}
+	n.forget(k)
+	t := n.running.begin(k.Text, true)
+	defer n.running.end(t)
+	return n.keepContent(k, e, t, n.ownStamp(e.kind, n.clock.Now()))
+}
+
+// keepContent keeps a decoded copy, never the caller's own value.
+func (n *Node) keepContent(k Key, e content, t *ticket, s Stamp) error {
+	c, err := n.values.Decode(k, e.codec, string(e.payload), s)
+	if err == nil {
+		n.running.keep(t, func() { n.values.Keep(k, c) })
+	}
+	return err
+}
+
+func (n *Node) set(ctx context.Context, k Key, e content, row uint64) error {
+	b := n.budget()
+	a := &attempt{token: lock.NewToken()}
+	r, err := n.seize(ctx, &b, k, a, row)
+	n.forget(k)
+	if err != nil || a.sent.Load() > 1 {
+		n.giveBack(ctx, k, a.token, n.policy.RedisTimeout, err != nil)
+	}
+	switch {
+	case err != nil:
+		return n.unconfirmedInvalidation(k, err)
+	case r.Status != statusSeized:
+		return nil // an older row version, or only deleted since it came too late
+	}
+	t := n.running.begin(k.Text, true)
+	defer n.running.end(t)
+	start := Micros(r.int(3))
+	d := n.draft(k, e, a.token, start, row, 0)
+	d.setter = true
+	r, err = n.server.run(ctx, &b, link.Urgent, k, scripts.commit, d.args(a.token, start)...)
+	switch {
+	case err != nil:
+		n.giveBack(ctx, k, a.token, n.policy.RedisTimeout, true)
+	case r.Status == statusCommitted:
+		n.Counts.Commits.Add(1)
+		return n.keepContent(k, e, t, n.stampOf(r.Entry.Header, r.Now, r.Sent))
+	default:
+		n.Counts.Refused.Add(1) // somebody was later: a success
+	}
+	return nil
+}
+
+// seize is the first step. Found late, it is repeated once with the corrected clock: late it
+// only deletes.
+func (n *Node) seize(ctx context.Context, b *link.Budget, k Key, a *attempt, row uint64) (reply, error) {
+	for try := 0; ; try++ {
+		notAfter, err := n.server.notAfter(ctx, b, k, link.Urgent)
+		if err != nil {
+			return reply{}, err
+		}
+		r, err := n.server.run(ctx, b, link.Urgent, k, scripts.seize,
+			a, millis(2*n.policy.RedisTimeout), rowText(row), 0, int64(notAfter))
+		if err != nil || r.Status != statusLate || try > 0 {
+			return r, err
+		}
+	}
+}
