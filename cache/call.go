@@ -82,13 +82,14 @@ func (c *Cache[K, V]) hit(ctx context.Context, key K, o CallOption) (*held[V], r
 	if err != nil {
 		return nil, rebuild.Gone // miss will say so
 	}
-	h := c.local.lookup(hashOf(text), text)
+	now := c.node.Now()
+	h := c.local.lookup(hashOf(text), text, now)
 	if h == nil {
 		return nil, rebuild.Gone
 	}
-	m, now := &h.meta, c.node.Now()
+	m := &h.meta
 	if now < m.Due {
-		c.hits.add()
+		c.hits.add(now)
 		return h, rebuild.Fresh
 	}
 	state := m.At(now)
@@ -99,9 +100,9 @@ func (c *Cache[K, V]) hit(ctx context.Context, key K, o CallOption) (*held[V], r
 		c.node.Tend(ctx, c.keys.full(key, text), h)
 	}
 	if state == rebuild.Stale {
-		c.stale.add()
+		c.stale.add(now)
 	} else {
-		c.hits.add()
+		c.hits.add(now)
 	}
 	return h, state
 }

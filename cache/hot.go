@@ -14,7 +14,7 @@ type hot[V any] struct {
 
 const (
 	hotSlots    = 1 << 10
-	sampleEvery = 1 << 4
+	sampleEvery = 1 << 6
 )
 
 func (t *hot[V]) at(hash uint64) *atomic.Pointer[held[V]] {

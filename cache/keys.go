@@ -99,11 +99,12 @@ func marshalled[K comparable](key K) (text string, err error) {
 	return string(b), nil
 }
 
-// full is key in all its forms; text is cloned.
+// full is key in all its forms. text is cloned, into a variable of its own: else the buffer of
+// every hit would be moved to the heap.
 func (ks *keys[K]) full(key K, text string) rebuild.Key {
-	text = strings.Clone(text)
-	name := ks.redis(text)
-	return rebuild.Key{Text: text, Hash: hashOf(text), Redis: name, Channel: ks.wakeup + name, User: key}
+	own := strings.Clone(text)
+	name := ks.redis(own)
+	return rebuild.Key{Text: own, Hash: hashOf(own), Redis: name, Channel: ks.wakeup + name, User: key}
 }
 
 // redis is the entry's key. No name has a '#', so a hashed text meets no other.

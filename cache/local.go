@@ -1,11 +1,11 @@
 package cache
 
 import (
-	"math/rand/v2"
 	"sync"
 
 	"github.com/dgraph-io/ristretto/v2"
 
+	"github.com/levee-cache/levee/internal/link"
 	"github.com/levee-cache/levee/rebuild"
 )
 
@@ -45,16 +45,18 @@ func newLocal[V any](budget int64) (*local[V], error) {
 }
 
 // lookup returns the newest copy of a key, whatever its windows, or nil. It takes no lock that
-// a writer holds for long, and allocates nothing.
-func (l *local[V]) lookup(hash uint64, text string) *held[V] {
+// a writer holds for long, and allocates nothing. Which lookups go past the table is drawn by
+// the low bits of now: a hit reads the clock anyway, and a random number would cost as much
+// again as all the rest.
+func (l *local[V]) lookup(hash uint64, text string, now link.Instant) *held[V] {
 	if l == nil || l.gate.shut.Load() {
 		return nil
 	}
 	h := l.hot.at(hash).Load()
-	if !l.good(h, hash, text) || rand.Uint32()%sampleEvery == 0 {
-		h = l.ask(hash, h)
+	if l.good(h, hash, text) && uint64(now)%sampleEvery != 0 {
+		return h
 	}
-	if l.good(h, hash, text) {
+	if h = l.ask(hash, h); l.good(h, hash, text) {
 		return h
 	}
 	if h = l.recent.get(hash); l.good(h, hash, text) {

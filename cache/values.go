@@ -15,7 +15,7 @@ type values[K comparable, V any] struct {
 }
 
 func (vs *values[K, V]) Lookup(k rebuild.Key) rebuild.Copy {
-	if h := vs.local.lookup(k.Hash, k.Text); h != nil {
+	if h := vs.local.lookup(k.Hash, k.Text, 0); h != nil {
 		return h
 	}
 	return nil

@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/levee-cache/levee/internal/link"
 )
 
@@ -20,7 +18,7 @@ type Node struct {
 	flights   flights
 	refreshes turns
 	slots     *slots
-	jobs      *semaphore.Weighted // background work under way
+	jobs      chan struct{} // one token for each background job under way
 	failed    *failures
 	life      *life
 
@@ -41,7 +39,7 @@ func New(l *link.Link, v Values, p Policy) *Node {
 		server:  server{link: l},
 		running: newRunning(),
 		slots:   newSlots(p.MaxLoads),
-		jobs:    semaphore.NewWeighted(int64(p.MaxLoads)),
+		jobs:    make(chan struct{}, p.MaxLoads),
 		failed:  newFailures(clock, p),
 		life:    newLife(),
 	}

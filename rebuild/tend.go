@@ -13,18 +13,20 @@ func (n *Node) Tend(ctx context.Context, k Key, c Copy) {
 	if !m.claim(n.clock.Now()) {
 		return
 	}
-	if !n.jobs.TryAcquire(1) {
+	select {
+	case n.jobs <- struct{}{}:
+	default:
 		n.Counts.Dropped.Add(1)
 		m.restFor(n.clock.Now(), firstPause)
 		return
 	}
 	ctx = context.WithoutCancel(ctx)
 	running := n.life.run(func() {
-		defer n.jobs.Release(1)
+		defer func() { <-n.jobs }()
 		n.tend(ctx, k, c)
 	})
 	if !running {
-		n.jobs.Release(1)
+		<-n.jobs
 	}
 }
 

@@ -26,7 +26,7 @@ func TestNoTestLibraryReachesAUser(t *testing.T) {
 		t.Run(room, func(t *testing.T) {
 			pkg, ok := all[room]
 			if !ok {
-				t.Skip("this room does not stand yet")
+				t.Fatal("this room does not stand")
 			}
 			for _, dep := range pkg.Deps {
 				if isTestLibrary(dep) {

@@ -19,6 +19,7 @@ type place struct {
 var places = []place{
 	{"github.com/dgraph-io/ristretto/v2", []string{"cache"}, true},
 	{"golang.org/x/sync/singleflight", []string{"rebuild"}, true},
+	{"golang.org/x/sync/semaphore", []string{"rebuild"}, true},
 	{"github.com/sony/gobreaker/v2", []string{"internal/link"}, true},
 	{"github.com/google/uuid", []string{"internal/link", "lock", "rebuild"}, true},
 	{"github.com/cespare/xxhash/v2", []string{"rebuild", "cache"}, false},

@@ -14,9 +14,11 @@ const (
 	probeEvery = time.Second // how long it stays open before one call probes
 )
 
-// newBreaker spares calls the timeout while Redis does not answer, and probes with one call
-// at a time.
-func newBreaker() *gobreaker.TwoStepCircuitBreaker[struct{}] {
+// breaker spares calls the timeout while Redis does not answer, and probes with one call at a
+// time.
+type breaker = gobreaker.TwoStepCircuitBreaker[struct{}]
+
+func newBreaker() *breaker {
 	return gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		MaxRequests:  1,
 		Timeout:      probeEvery,

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/sony/gobreaker/v2"
 )
 
 // Link is everything Levee keeps for one Redis client. Open gives the same Link for the
@@ -19,7 +18,7 @@ type Link struct {
 	Leases *Renewer
 
 	topology
-	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
+	breaker *breaker
 	stuck   atomic.Int64 // calls given up on that have not come back
 	names   names
 	users   int // guarded by links.mu
