@@ -62,7 +62,11 @@ func (c *Cache[K, V]) GetEntry(ctx context.Context, key K, options ...CallOption
 	if h == nil {
 		return c.miss(ctx, key, o)
 	}
-	return c.found(c.entry(h, SourceLocal, state, nil))
+	var why error
+	if state == rebuild.Stale {
+		why = c.node.Failure(h.text)
+	}
+	return c.found(c.entry(h, SourceLocal, state, why))
 }
 
 // found gives an entry the error that goes with it.

@@ -21,7 +21,7 @@ func (f *flight) alone(why error) (Answer, error) {
 		return f.serveAlone(s, why), nil
 	case Refuse:
 		n.Counts.Backoffs.Add(1)
-		return Answer{}, f.ownFailure()
+		return Answer{}, n.Failure(f.key.Text)
 	default:
 		return f.beside(s, v)
 	}
@@ -33,15 +33,8 @@ func (f *flight) recall() (s sight) {
 		s.copy = f.held
 		s.view.State = f.held.Meta().At(f.n.clock.Now())
 	}
-	s.view.Backoff = f.ownFailure() != nil
+	s.view.Backoff = f.n.Failure(f.key.Text) != nil
 	return s
-}
-
-func (f *flight) ownFailure() error {
-	if e, ok := f.n.failed.recall(f.key.Text); ok {
-		return e
-	}
-	return nil
 }
 
 // serveAlone serves this node's copy, and sees to a refresh where it is stale or not believed
@@ -51,7 +44,7 @@ func (f *flight) serveAlone(s sight, why error) Answer {
 	a := Answer{Copy: s.copy, Source: Local, State: s.view.State}
 	if a.State == Stale || a.State == IfError {
 		a.Err = why
-		if e := f.ownFailure(); e != nil {
+		if e := n.Failure(f.key.Text); e != nil {
 			a.Err = e
 		}
 	}

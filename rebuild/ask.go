@@ -45,7 +45,7 @@ func (f *flight) ask(mode Mode) (sight, error) {
 		}
 		s := f.see(r.Entry, r.Now, r.Sent)
 		if r.Status == statusLeased {
-			s.lease = f.n.hold(f.key, a.token, r)
+			s.lease, s.twice = f.n.hold(f.key, a.token, r), a.twice()
 		}
 		s.obey(r.Status)
 		return s, nil
@@ -53,16 +53,10 @@ func (f *flight) ask(mode Mode) (sight, error) {
 	return sight{}, errLate
 }
 
-// obey takes over what the script decided: the instants behind it may have passed since, or
-// the bar made it decide otherwise than the entry alone would.
+// obey takes over what the script decided where the bar made it decide otherwise than the entry
+// alone would.
 func (s *sight) obey(status Status) {
-	switch status {
-	case statusHeld:
-		s.view.Held = true
-	case statusBackoff:
-		s.view.Backoff = true
-	}
-	if (status == statusHeld || status == statusLeased) && (s.view.State == Fresh || s.view.State == NotFound) {
+	if (status == statusHeld || status == statusBackoff || status == statusLeased) && (s.view.State == Fresh || s.view.State == NotFound) {
 		s.view.State, s.copy = Gone, nil // below the bar
 	}
 }
@@ -83,8 +77,8 @@ func (i Identity) text() string {
 }
 
 // acquire calls the script under a new token. If its fate is unknown, or if it was sent twice,
-// the token is given back, at once and after the instant from which Redis refuses it: no lease
-// is left that nobody knows of.
+// the token is given back after the instant from which Redis refuses it: no lease is left that
+// nobody knows of. The token of a lease that was granted is the load's to give back.
 func (n *Node) acquire(ctx context.Context, b *link.Budget, k Key, mode Mode, have string, bar Micros) (reply, *attempt, error) {
 	a := &attempt{token: lock.NewToken()}
 	notAfter, err := n.server.notAfter(ctx, b, k, link.Spared)
@@ -93,11 +87,18 @@ func (n *Node) acquire(ctx context.Context, b *link.Budget, k Key, mode Mode, ha
 	}
 	r, err := n.server.run(ctx, b, link.Spared, k, scripts.acquire,
 		a, millis(n.policy.Lease), have, int64(bar), string(mode), int64(notAfter))
-	if mode != Look && (err != nil && !errors.Is(err, errForeign) || a.sent.Load() > 1 && r.Status != statusLate) {
-		n.giveBack(ctx, k, a.token, n.policy.RedisTimeout, err != nil)
+	switch {
+	case mode == Look || link.NotSent(err):
+	case errors.Is(err, link.ErrUnavailable):
+		n.giveBack(ctx, k, a.token, true)
+	case a.twice() && r.Status != statusLeased:
+		n.giveBack(ctx, k, a.token, false)
 	}
 	return r, a, err
 }
+
+// twice tells whether a first attempt may still be on its way.
+func (a *attempt) twice() bool { return a.sent.Load() > 1 }
 
 // notAfter is the server's time after which a command sent now is no longer wanted.
 func (s server) notAfter(ctx context.Context, b *link.Budget, k Key, class link.Class) (Micros, error) {
@@ -118,14 +119,14 @@ func (s server) notAfter(ctx context.Context, b *link.Budget, k Key, class link.
 	return Micros(now) + Micros(b.Left.Microseconds()), err
 }
 
-// giveBack releases a token whose lease may come to be: now, if nobody knows, and once more
-// when Redis will no longer grant it.
-func (n *Node) giveBack(ctx context.Context, k Key, token string, after time.Duration, now bool) {
+// giveBack releases a token under which a lease may be, or come to be: now, if nobody knows, and
+// once more when Redis will no longer grant it.
+func (n *Node) giveBack(ctx context.Context, k Key, token string, now bool) {
 	behind := n.life.run(func() {
 		if now {
 			n.release(ctx, k, token, 0)
 		}
-		n.sleep(after + time.Millisecond)
+		n.sleep(n.policy.RedisTimeout + time.Millisecond)
 		n.release(ctx, k, token, 0)
 	})
 	if !behind { // closing: there is no later

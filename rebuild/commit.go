@@ -102,7 +102,7 @@ func (n *Node) commit(ctx context.Context, l *load, d draft) {
 		n.committed(l, r)
 	default:
 		n.Counts.Refused.Add(1)
-		n.giveBackNow(ctx, l) // a late first acquire may have re-created the token
+		n.giveBack(ctx, l.key, l.lease.Token, true) // a late first acquire may have re-created it
 	}
 	n.woke(r)
 }
@@ -138,15 +138,9 @@ func (n *Node) conclude(ctx context.Context, l *load, script *redis.Script, args
 	case err != nil:
 		n.insist(ctx, l.key, script, args...)
 	case r.Status == statusRefused:
-		n.giveBackNow(ctx, l)
+		n.giveBack(ctx, l.key, l.lease.Token, true)
 	}
 	n.woke(r)
-}
-
-// giveBackNow takes back what a late first acquire has made of our token, and makes sure of it
-// once no more of them can come.
-func (n *Node) giveBackNow(ctx context.Context, l *load) {
-	n.giveBack(ctx, l.key, l.lease.Token, n.policy.RedisTimeout, true)
 }
 
 // refusedByServer tells an answer of the server (out of memory, too long a string, read-only)

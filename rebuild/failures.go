@@ -89,6 +89,15 @@ func (f *failures) recall(key string) (*BackoffError, bool) {
 	return &BackoffError{RetryAfter: left, Message: f.policy.message(e.err), cause: e.err}, true
 }
 
+// Failure is what this process remembers of a failed load of the key with this text while its
+// back-off lasts, or nil.
+func (n *Node) Failure(text string) error {
+	if e, ok := n.failed.recall(text); ok {
+		return e
+	}
+	return nil
+}
+
 // clear forgets key.
 func (f *failures) clear(key string) {
 	f.mu.Lock()

@@ -31,6 +31,7 @@ type sight struct {
 	sent  link.Instant
 	copy  Copy        // of what may be served
 	lease *lock.Lease // ours, if the entry was leased to us
+	twice bool        // it was asked for twice: a first attempt may still land
 	slot  func()      // gives the bulkhead's slot back, if lease is set
 }
 

@@ -3,6 +3,7 @@ package rebuild
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -32,16 +33,20 @@ func (n *Node) invalidate(ctx context.Context, ks []Key, script *redis.Script) e
 		return nil
 	}
 	return n.detach(ctx, ks, func(ctx context.Context) error {
-		replies := n.sendAll(ctx, ks, script)
 		var faults []error
-		for i, r := range replies {
-			if r.Err != nil {
-				faults = append(faults, n.unconfirmedInvalidation(ks[i], named(r.Err)))
+		for batch := range slices.Chunk(ks, invalidateBatch) {
+			for i, r := range n.sendAll(ctx, batch, script) {
+				if r.Err != nil {
+					faults = append(faults, n.unconfirmedInvalidation(batch[i], named(r.Err)))
+				}
 			}
 		}
 		return errors.Join(faults...)
 	})
 }
+
+// invalidateBatch is how many keys go into one pipeline; each has a budget of its own.
+const invalidateBatch = 256
 
 // sendAll runs the script for every key in one pipeline. The keys are forgotten when it has
 // answered, be it with an error, and be it after the budget: only then can nothing older be

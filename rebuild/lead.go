@@ -70,14 +70,20 @@ func (f *flight) slot(v Verdict) (giveBack func(), err error) {
 // lead loads under the lease that was granted. What may be served meanwhile is.
 func (f *flight) lead(s sight, v Verdict) (Answer, error) {
 	n := f.n
-	background := v.Deed == Serve
-	l := n.newLoad(f.key, s.lease)
+	l := n.newLoad(f.key, s)
+	if v.Deed == Serve {
+		a := f.serve(s, Verdict{Deed: Serve})
+		m := s.copy.Meta()
+		m.claim(n.clock.Now())
+		if !n.life.run(func() { n.loadInBackground(f.ctx, m, l, s.slot) }) {
+			s.slot()
+			n.giveUp(f.ctx, l)
+		}
+		return a, nil
+	}
 	l.budget = f.budget
-	l, err := n.start(f.ctx, l, s.slot, background)
-	switch {
-	case background:
-		return f.serve(s, Verdict{Deed: Serve}), nil
-	case err != nil:
+	l, err := n.start(f.ctx, l, s.slot, false)
+	if err != nil {
 		return Answer{}, err
 	}
 	return f.await(l, s, v)
@@ -113,10 +119,13 @@ func (f *flight) beside(s sight, v Verdict) (Answer, error) {
 		return Answer{}, e
 	}
 	slot, err := f.slot(v)
-	if err != nil {
+	switch {
+	case errors.Is(err, errServeStale):
+		return f.serveLate(s.copy, nil), nil
+	case err != nil:
 		return Answer{}, err
 	}
-	l, err := n.start(f.ctx, n.newLoad(f.key, nil), slot, false)
+	l, err := n.start(f.ctx, n.newLoad(f.key, sight{}), slot, false)
 	if err != nil {
 		return Answer{}, err
 	}

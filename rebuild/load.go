@@ -3,6 +3,7 @@ package rebuild
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/levee-cache/levee/internal/link"
@@ -14,6 +15,7 @@ import (
 type load struct {
 	key    Key
 	lease  *lock.Lease // nil: the value is kept by this node only
+	twice  bool        // the lease was asked for twice
 	began  link.Instant
 	ticket *ticket
 	budget link.Budget
@@ -24,10 +26,12 @@ type load struct {
 	err  error
 }
 
-func (n *Node) newLoad(k Key, lease *lock.Lease) *load {
+// newLoad is the load for which s was leased; without a lease its value goes into no entry.
+func (n *Node) newLoad(k Key, s sight) *load {
 	return &load{
 		key:    k,
-		lease:  lease,
+		lease:  s.lease,
+		twice:  s.twice,
 		began:  n.clock.Now(),
 		budget: n.budget(),
 		done:   make(chan struct{}),
@@ -97,6 +101,9 @@ func (n *Node) run(ctx context.Context, l *load, slot func(), background bool) {
 	c, err := n.call(n.inside(ctx, l.key, background), l.key)
 	slot()
 	n.finish(ctx, l, c, err)
+	if l.twice {
+		n.giveBack(ctx, l.key, l.lease.Token, false)
+	}
 	n.running.end(l.ticket)
 	n.running.leave(l)
 	close(l.done)
@@ -137,7 +144,7 @@ func (n *Node) call(ctx context.Context, k Key) (Copy, error) {
 	})
 	select {
 	case r := <-came:
-		return r.c, n.whose(ctx, r.err)
+		return r.c, whose(ctx, r.err)
 	case <-ctx.Done():
 	}
 	if settled.CompareAndSwap(false, true) {
@@ -146,15 +153,18 @@ func (n *Node) call(ctx context.Context, k Key) (Copy, error) {
 		return nil, context.Cause(ctx)
 	}
 	r := <-came
-	return r.c, n.whose(ctx, r.err)
+	return r.c, whose(ctx, r.err)
 }
 
 // whose makes known why a loader that obeyed its context failed: our deadline, or our end.
-func (n *Node) whose(ctx context.Context, err error) error {
-	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+func whose(ctx context.Context, err error) error {
+	switch {
+	case err == nil || ctx.Err() == nil || errors.Is(err, loader.ErrNotFound):
+		return err
+	case errors.Is(err, ctx.Err()):
 		return context.Cause(ctx)
 	}
-	return err
+	return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 }
 
 // finish makes of the loader's outcome what is stored, kept and answered.

@@ -105,7 +105,7 @@ func (f *flight) renew() (Answer, error) {
 // renewAlone loads without a lease, after any load of this node that is running already.
 func (f *flight) renewAlone() (Answer, error) {
 	n := f.n
-	if e := f.ownFailure(); e != nil {
+	if e := n.Failure(f.key.Text); e != nil {
 		n.Counts.Backoffs.Add(1)
 		return Answer{}, e
 	}
@@ -118,7 +118,7 @@ func (f *flight) renewAlone() (Answer, error) {
 		if err != nil {
 			return Answer{}, err
 		}
-		mine := n.newLoad(f.key, nil)
+		mine := n.newLoad(f.key, sight{})
 		l, err := n.start(f.ctx, mine, slot, false)
 		switch {
 		case err != nil:

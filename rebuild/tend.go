@@ -35,50 +35,40 @@ func (n *Node) tend(ctx context.Context, k Key, c Copy) {
 	defer n.running.end(f.ticket)
 	f.held = c
 	m := c.Meta()
-	switch state := m.At(n.clock.Now()); {
-	case n.server.link == nil:
+	if n.server.link == nil {
 		f.refreshAlone(m)
-	case state == Fresh || state == NotFound:
-		f.verify(m)
-	default:
-		f.refresh(m)
+		return
 	}
+	s, err := f.look() // of a stale copy this asks for the lease
+	if err == nil && s.due() {
+		s, err = f.askInBackground()
+	}
+	if err != nil {
+		n.noteRedis(k, err)
+		f.refreshAlone(m)
+		return
+	}
+	f.settle(m, s)
 }
 
-// verify asks whether a copy is still what Redis holds.
-func (f *flight) verify(m *Meta) {
-	s, err := f.look()
-	switch {
-	case err != nil:
-		f.n.noteRedis(f.key, err)
-		f.refreshAlone(m)
-	case s.copy != nil:
-		f.n.running.keep(f.ticket, func() { f.n.values.Keep(f.key, s.copy) })
-		if s.view.State == Stale && !s.view.Held && !s.view.Backoff {
-			f.refresh(s.copy.Meta())
-		}
-	default: // gone, or being loaded: the next caller whose copy is not believed will see
-		m.restFor(f.n.clock.Now(), lastPause)
-	}
+// due tells that a value is stale and that nobody sees to it.
+func (s sight) due() bool {
+	return s.lease == nil && (s.view.State == Stale || s.view.State == IfError) && !s.view.Held && !s.view.Backoff
 }
 
-// refresh loads under the lease, if nobody else holds it and there is a slot.
-func (f *flight) refresh(m *Meta) {
+// settle does what the entry turned out to need, and lets the copy that is held rest.
+func (f *flight) settle(m *Meta, s sight) {
 	n := f.n
-	s, err := f.askInBackground()
 	now := n.clock.Now()
-	switch {
-	case err != nil:
-		n.noteRedis(f.key, err)
-		f.refreshAlone(m)
+	switch state := s.view.State; {
 	case s.lease != nil:
-		f.loadInBackground(m, n.newLoad(f.key, s.lease), s.slot)
-	case s.view.State == Pass:
-		n.running.keep(f.ticket, func() { n.values.Drop(f.key) }) // nothing old is served for it
+		n.loadInBackground(f.ctx, m, n.newLoad(f.key, s), s.slot)
+	case state == Gone || state == Pass: // nothing old is served for it any more
+		n.running.keep(f.ticket, func() { n.values.Drop(f.key) })
+	case state == Fresh || state == NotFound:
+		n.running.keep(f.ticket, func() { n.values.Keep(f.key, s.copy) })
 	case s.view.Backoff:
 		m.restFor(now, time.Duration(s.entry.RetryAfter.micros()-s.now)*time.Microsecond)
-	case s.copy != nil && s.view.State != Stale:
-		n.running.keep(f.ticket, func() { n.values.Keep(f.key, s.copy) })
 	default:
 		m.restHeld(now)
 	}
@@ -88,7 +78,7 @@ func (f *flight) refresh(m *Meta) {
 func (f *flight) refreshAlone(m *Meta) {
 	n := f.n
 	now := n.clock.Now()
-	if now < m.Fresh && now < m.Believed {
+	if now < m.Fresh && now < m.Believed || n.running.join(f.key.Text) != nil {
 		m.restHeld(now)
 		return
 	}
@@ -97,28 +87,24 @@ func (f *flight) refreshAlone(m *Meta) {
 		return
 	}
 	slot, ok := n.slots.spare()
-	if !ok || n.running.join(f.key.Text) != nil {
-		if ok {
-			slot()
-		} else {
-			n.Counts.Dropped.Add(1)
-		}
+	if !ok {
+		n.Counts.Dropped.Add(1)
 		m.restHeld(now)
 		return
 	}
-	f.loadInBackground(m, n.newLoad(f.key, nil), slot)
+	n.loadInBackground(f.ctx, m, n.newLoad(f.key, sight{}), slot)
 }
 
-// loadInBackground runs l and lets the copy rest according to how it ended.
-func (f *flight) loadInBackground(m *Meta, l *load, slot func()) {
-	n := f.n
-	l, err := n.start(f.ctx, l, slot, true)
+// loadInBackground runs l to its end and then lets the copy rest: until the end of the back-off
+// if it failed.
+func (n *Node) loadInBackground(ctx context.Context, m *Meta, l *load, slot func()) {
+	l, err := n.start(ctx, l, slot, true)
 	if err != nil {
 		return
 	}
 	<-l.done
 	pause := firstPause
-	if e, ok := n.failed.recall(f.key.Text); ok {
+	if e, ok := n.failed.recall(l.key.Text); ok {
 		pause = e.RetryAfter
 	}
 	m.restFor(n.clock.Now(), pause)

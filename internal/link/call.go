@@ -13,6 +13,12 @@ import (
 // do may still happen.
 var ErrUnavailable = errors.New("redis is unavailable")
 
+// errNotSent marks a call that was not even tried.
+var errNotSent = errors.New("not sent")
+
+// NotSent tells that nothing went out to Redis, and nothing will.
+func NotSent(err error) bool { return errors.Is(err, errNotSent) }
+
 var (
 	errBudget = errors.New("its time budget is spent")
 	errStuck  = errors.New("too many calls are stuck inside the client")
@@ -42,7 +48,7 @@ func Call[T any](ctx context.Context, l *Link, b *Budget, class Class, f func(co
 	done, err := l.admit(b, class)
 	if err != nil {
 		var none T
-		return none, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return none, fmt.Errorf("%w: %w: %w", ErrUnavailable, errNotSent, err)
 	}
 	began := time.Now()
 	v, err := bounded(ctx, l, b.Left, f)

@@ -28,7 +28,7 @@ type offset struct {
 }
 
 const (
-	offsetLife = 30 * time.Second // an older sample gives way to any newer one
+	offsetLife = 30 * time.Second // an older sample is not trusted: clocks drift
 	driftShare = 100              // clocks run within one part in this many of each other
 )
 
@@ -66,10 +66,10 @@ func (o offset) yields(sample offset) bool {
 }
 
 // ServerMicros is the time of master's clock at i, by the middle of what is known; ok is
-// false until an answer of master has been observed.
+// false if no answer of master has been observed lately.
 func (c *Clock) ServerMicros(master string, i Instant) (micros int64, ok bool) {
 	c.mu.RLock()
 	o, ok := c.offsets[master]
 	c.mu.RUnlock()
-	return (int64(i) + (o.low+o.high)/2) / 1000, ok
+	return (int64(i) + (o.low+o.high)/2) / 1000, ok && i-o.at <= Instant(offsetLife)
 }
