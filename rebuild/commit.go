@@ -3,6 +3,7 @@ package rebuild
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -52,7 +53,7 @@ func (d draft) args(token string, start Micros) []any {
 		rowText(d.row), boolText(d.setter), d.text}
 }
 
-func rowText(row uint64) string { return string(appendHex(nil, fRow, int64(row))) }
+func rowText(row uint64) string { return fmt.Sprintf("%016x", row) }
 
 func boolText(b bool) string { return string(flag(b)) }
 

@@ -16,6 +16,7 @@ type flight struct {
 	ctx       context.Context // the first caller's values, nobody's cancellation
 	key       Key
 	onlyFresh bool
+	refresh   bool // only what a load brings that began after the call
 	budget    link.Budget
 	ticket    *ticket
 
@@ -35,8 +36,9 @@ type sight struct {
 	slot  func()      // gives the bulkhead's slot back, if lease is set
 }
 
-func (n *Node) newFlight(ctx context.Context, k Key) *flight {
-	return &flight{n: n, ctx: ctx, key: k, budget: n.budget(), ticket: n.running.begin(k.Text, false)}
+// newFlight takes a ticket; one that counts as a load's makes void what reads under way bring.
+func (n *Node) newFlight(ctx context.Context, k Key, refresh bool) *flight {
+	return &flight{n: n, ctx: ctx, key: k, refresh: refresh, budget: n.budget(), ticket: n.running.begin(k.Text, refresh)}
 }
 
 // fly answers one read. The local tier is looked at again: between a caller's look and this
@@ -46,7 +48,7 @@ func (n *Node) fly(ctx context.Context, k Key, onlyFresh bool) (Answer, error) {
 		return Answer{}, ErrClosed
 	}
 	defer n.life.leave()
-	f := n.newFlight(ctx, k)
+	f := n.newFlight(ctx, k, false)
 	defer n.running.end(f.ticket)
 	f.onlyFresh = onlyFresh
 	if f.held = n.values.Lookup(k); f.held != nil {

@@ -147,7 +147,7 @@ func parseHeader(s string, hash uint64) (Header, error) {
 		Hash:        hash,
 	}
 	switch {
-	case p.bad || !h.Kind.known():
+	case p.bad || !h.Kind.known() || h.Body < 0: // a length beyond a 32-bit int
 		return Header{}, errNoEntry
 	case p.field(fHash) != hashText(hash):
 		return Header{}, errWrongKey

@@ -81,7 +81,7 @@ func (f *flight) lead(s sight, v Verdict) (Answer, error) {
 		}
 		return a, nil
 	}
-	l.budget = f.budget
+	l.budget, l.refresh = f.budget, f.refresh
 	l, err := n.start(f.ctx, l, s.slot, false)
 	if err != nil {
 		return Answer{}, err

@@ -13,12 +13,13 @@ import (
 
 // load is one call of the loader and what becomes of it.
 type load struct {
-	key    Key
-	lease  *lock.Lease // nil: the value is kept by this node only
-	twice  bool        // the lease was asked for twice
-	began  link.Instant
-	ticket *ticket
-	budget link.Budget
+	key     Key
+	lease   *lock.Lease // nil: the value is kept by this node only
+	twice   bool        // the lease was asked for twice
+	refresh bool        // may not be answered by a load that began before
+	began   link.Instant
+	ticket  *ticket
+	budget  link.Budget
 
 	done chan struct{}
 	// copy and err are written once before done is closed and only read after it.

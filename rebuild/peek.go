@@ -8,7 +8,7 @@ func (n *Node) Peek(ctx context.Context, k Key) (a Answer, ok bool, err error) {
 	if n.life.ended() {
 		return Answer{}, false, ErrClosed
 	}
-	f := n.newFlight(ctx, k)
+	f := n.newFlight(ctx, k, false)
 	defer n.running.end(f.ticket)
 	if f.held = n.values.Lookup(k); f.held != nil {
 		m := f.held.Meta()

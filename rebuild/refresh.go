@@ -59,9 +59,8 @@ func (n *Node) Refresh(ctx context.Context, k Key) (Answer, error) {
 }
 
 func (n *Node) renew(ctx context.Context, k Key) (Answer, error) {
-	f := n.newFlight(ctx, k)
+	f := n.newFlight(ctx, k, true)
 	defer n.running.end(f.ticket)
-	f.ticket.load = true // what it keeps is newer than what any read under way brings
 	a, err := f.renew()
 	if err == nil {
 		n.flights.forget(k.Text) // what reads now under way bring may be older

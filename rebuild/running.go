@@ -108,12 +108,13 @@ func (r *running) join(key string) *load {
 	return nil
 }
 
-// lead makes l the load that newcomers join, unless there is one: that is returned.
+// lead makes l the load that newcomers join, unless there is one: that is returned. A refresh,
+// which is to be newer than whatever runs, takes its place.
 func (r *running) lead(l *load) *load {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	u := r.atLocked(l.key.Text)
-	if u.load == nil {
+	if u.load == nil || l.refresh {
 		u.load = l
 	}
 	return u.load

@@ -31,7 +31,7 @@ func (n *Node) Tend(ctx context.Context, k Key, c Copy) {
 }
 
 func (n *Node) tend(ctx context.Context, k Key, c Copy) {
-	f := n.newFlight(ctx, k)
+	f := n.newFlight(ctx, k, false)
 	defer n.running.end(f.ticket)
 	f.held = c
 	m := c.Meta()
