@@ -19,10 +19,15 @@ type Link struct {
 	refused bool
 }
 
+// manyConns keeps a bubble's pool from running empty: go-redis then waits on a timer out of a
+// pool that all bubbles of the process share, and the runtime ends a test that touches
+// another bubble's timer.
+const manyConns = 2000
+
 // Client returns a client that talks over this link only. It is closed when the
 // test ends.
 func (l *Link) Client(t TB, edit ...func(*redis.Options)) *redis.Client {
-	o := &redis.Options{Addr: wireAddr.String(), Dialer: l.dial}
+	o := &redis.Options{Addr: wireAddr.String(), Dialer: l.dial, PoolSize: manyConns}
 	return newClient(t, o, edit)
 }
 
