@@ -23,8 +23,9 @@ type local[V any] struct {
 }
 
 const (
-	countersPer = 100 // bytes of budget for each of ristretto's frequency counters
-	recentShare = 16  // of the budget goes to recent, and to hot
+	countersPer  = 100     // bytes of budget for each of ristretto's frequency counters
+	mostCounters = 1 << 24 // they take about 3 bytes each
+	recentShare  = 16      // of the budget goes to recent, and to hot
 )
 
 func newLocal[V any](budget int64) (*local[V], error) {
@@ -34,7 +35,7 @@ func newLocal[V any](budget int64) (*local[V], error) {
 	l := &local[V]{recent: newRecent[V](budget / recentShare), generations: newGenerations(budget)}
 	l.hot.most = budget / recentShare / hotSlots
 	tier, err := ristretto.NewCache(&ristretto.Config[uint64, *held[V]]{
-		NumCounters:        max(budget/countersPer, 1000),
+		NumCounters:        min(max(budget/countersPer, 1000), mostCounters),
 		MaxCost:            budget,
 		BufferItems:        64,
 		IgnoreInternalCost: true, // overhead counts it

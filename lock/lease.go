@@ -21,8 +21,7 @@ var (
 // the network held back can land again after its lease was revoked and re-create the token,
 // but never the start.
 //
-// A Lease is renewed every third of its length until End, or until it is lost. Its methods
-// are safe for concurrent use.
+// A Lease is renewed until End, or until it is lost. Its methods are safe for concurrent use.
 type Lease struct {
 	// Token names the attempt that got the lease.
 	Token string
@@ -36,12 +35,12 @@ type Lease struct {
 	renewal *link.Renewal
 }
 
-// Hold starts the renewing of a lease that the server granted to a request sent at sent.
-// Renew is the script call that renews it.
-func Hold(l *link.Link, token string, start int64, length time.Duration, sent link.Instant, renew link.ScriptCall) *Lease {
+// Hold keeps a lease that the server has granted: r says how it is renewed. Its Lost is the
+// Lease's own.
+func Hold(l *link.Link, token string, start int64, r link.Renewal) *Lease {
 	ctx, end := context.WithCancelCause(context.Background())
-	lease := &Lease{Token: token, Start: start, ctx: ctx, end: end, link: l}
-	lease.renewal = &link.Renewal{Call: renew, Lease: length, Ends: link.Deadline(sent, length), Lost: end}
+	r.Lost = end
+	lease := &Lease{Token: token, Start: start, ctx: ctx, end: end, link: l, renewal: &r}
 	l.Leases.Add(lease.renewal)
 	return lease
 }

@@ -45,7 +45,7 @@ func (f *flight) ask(mode Mode) (sight, error) {
 		}
 		s := f.see(r.Entry, r.Now, r.Sent)
 		if r.Status == statusLeased {
-			s.lease, s.twice = f.n.hold(f.key, a.token, r), a.twice()
+			s.lease = f.n.hold(f.key, a.token, r)
 		}
 		s.obey(r.Status)
 		return s, nil
@@ -78,7 +78,7 @@ func (i Identity) text() string {
 
 // acquire calls the script under a new token. If its fate is unknown, or if it was sent twice,
 // the token is given back after the instant from which Redis refuses it: no lease is left that
-// nobody knows of. The token of a lease that was granted is the load's to give back.
+// nobody knows of. A lease that was granted is not touched by that.
 func (n *Node) acquire(ctx context.Context, b *link.Budget, k Key, mode Mode, have string, bar Micros) (reply, *attempt, error) {
 	a := &attempt{token: lock.NewToken()}
 	notAfter, err := n.server.notAfter(ctx, b, k, link.Spared)
@@ -90,11 +90,19 @@ func (n *Node) acquire(ctx context.Context, b *link.Budget, k Key, mode Mode, ha
 	switch {
 	case mode == Look || link.NotSent(err):
 	case errors.Is(err, link.ErrUnavailable):
-		n.giveBack(ctx, k, a.token, true)
-	case a.twice() && r.Status != statusLeased:
-		n.giveBack(ctx, k, a.token, false)
+		n.giveBack(ctx, k, a.token, 0, true)
+	case a.twice():
+		n.giveBack(ctx, k, a.token, r.granted(), false)
 	}
 	return r, a, err
+}
+
+// granted is the start of the lease that r grants, or 0.
+func (r reply) granted() Micros {
+	if r.Status == statusLeased {
+		return r.Entry.Start
+	}
+	return 0
 }
 
 // twice tells whether a first attempt may still be on its way.
@@ -119,30 +127,38 @@ func (s server) notAfter(ctx context.Context, b *link.Budget, k Key, class link.
 	return Micros(now) + Micros(b.Left.Microseconds()), err
 }
 
-// giveBack releases a token under which a lease may be, or come to be: now, if nobody knows, and
-// once more when Redis will no longer grant it.
-func (n *Node) giveBack(ctx context.Context, k Key, token string, now bool) {
+// giveBack releases a token under which a lease may be, or come to be, other than the one that
+// began at except: now, if its fate is unknown, and once more when Redis will no longer grant it.
+func (n *Node) giveBack(ctx context.Context, k Key, token string, except Micros, now bool) {
 	behind := n.life.run(func() {
 		if now {
-			n.release(ctx, k, token, 0)
+			n.release(ctx, k, token, 0, except)
 		}
 		n.sleep(n.policy.RedisTimeout + time.Millisecond)
-		n.release(ctx, k, token, 0)
+		n.release(ctx, k, token, 0, except)
 	})
 	if !behind { // closing: there is no later
-		n.release(ctx, k, token, 0)
+		n.release(ctx, k, token, 0, except)
 	}
 }
 
-// release gives a lease back; start 0 stands for whatever it is.
-func (n *Node) release(ctx context.Context, k Key, token string, start Micros) {
+// release gives back the lease that began at start; 0 stands for any but the one at except.
+func (n *Node) release(ctx context.Context, k Key, token string, start, except Micros) {
 	b := n.budget()
-	_, _ = n.server.run(ctx, &b, link.Urgent, k, scripts.release, token, int64(start)) // it runs out by itself
+	_, _ = n.server.run(ctx, &b, link.Urgent, k, scripts.release, token, int64(start), int64(except)) // it runs out by itself
 }
 
-// hold renews a lease that was granted.
+// hold renews a lease that was granted. Newcomers join its load as long as it is held, so they
+// must learn that it was revoked within LocalTTL, as they would of a copy.
 func (n *Node) hold(k Key, token string, r reply) *lock.Lease {
-	start := r.Entry.Start
-	renew := n.server.call(k, scripts.renew, token, int64(start), millis(n.policy.Lease))
-	return lock.Hold(n.server.link, token, int64(start), n.policy.Lease, r.Sent, renew)
+	p, start := n.policy, int64(r.Entry.Start)
+	return lock.Hold(n.server.link, token, start, link.Renewal{
+		Call:  n.server.call(k, scripts.renew, token, start, millis(p.Lease)),
+		Sent:  r.Sent,
+		Lease: p.Lease,
+		Every: max(p.LocalTTL*4/5, leastRenewal),
+	})
 }
+
+// leastRenewal bounds how often a lease is renewed, however short LocalTTL is.
+const leastRenewal = 100 * time.Millisecond

@@ -103,7 +103,7 @@ func (n *Node) commit(ctx context.Context, l *load, d draft) {
 		n.committed(l, r)
 	default:
 		n.Counts.Refused.Add(1)
-		n.giveBack(ctx, l.key, l.lease.Token, true) // a late first acquire may have re-created it
+		n.giveBack(ctx, l.key, l.lease.Token, 0, true) // a late first acquire may have re-created it
 	}
 	n.woke(r)
 }
@@ -139,7 +139,7 @@ func (n *Node) conclude(ctx context.Context, l *load, script *redis.Script, args
 	case err != nil:
 		n.insist(ctx, l.key, script, args...)
 	case r.Status == statusRefused:
-		n.giveBack(ctx, l.key, l.lease.Token, true)
+		n.giveBack(ctx, l.key, l.lease.Token, 0, true)
 	}
 	n.woke(r)
 }

@@ -32,7 +32,6 @@ type sight struct {
 	sent  link.Instant
 	copy  Copy        // of what may be served
 	lease *lock.Lease // ours, if the entry was leased to us
-	twice bool        // it was asked for twice: a first attempt may still land
 	slot  func()      // gives the bulkhead's slot back, if lease is set
 }
 
@@ -61,7 +60,7 @@ func (n *Node) fly(ctx context.Context, k Key, onlyFresh bool) (Answer, error) {
 	}
 	s, err := f.look()
 	if err != nil {
-		return f.alone(err)
+		return f.without(err)
 	}
 	return f.act(s)
 }
@@ -197,24 +196,30 @@ func (f *flight) act(s sight) (Answer, error) {
 			return Answer{}, f.refusal(s)
 		case v.Deed == Beside:
 			return f.beside(s, v)
-		case v.Deed == Await:
+		}
+		if l := f.n.running.join(f.key.Text); l != nil { // whoever holds the lease, it is here
+			return f.await(l, s, v)
+		}
+		if v.Deed == Await {
 			s, err = f.wait(s, v)
-		default:
-			if l := f.n.running.join(f.key.Text); l != nil {
-				return f.await(l, s, v)
-			}
+		} else {
 			s, err = f.acquire(v, Try)
 		}
-		switch {
-		case err == nil:
-		case errors.Is(err, errServeStale):
-			return f.serveLate(f.held, nil), nil
-		case final(err):
-			return Answer{}, err
-		default:
-			return f.alone(err)
+		if err != nil {
+			return f.without(err)
 		}
 	}
+}
+
+// without answers when the entry could not be asked any further.
+func (f *flight) without(err error) (Answer, error) {
+	switch {
+	case errors.Is(err, errServeStale):
+		return f.serveLate(f.held, nil), nil
+	case final(err):
+		return Answer{}, err
+	}
+	return f.alone(err)
 }
 
 // serve answers with what is in Redis, and keeps it.

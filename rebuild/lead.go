@@ -70,7 +70,7 @@ func (f *flight) slot(v Verdict) (giveBack func(), err error) {
 // lead loads under the lease that was granted. What may be served meanwhile is.
 func (f *flight) lead(s sight, v Verdict) (Answer, error) {
 	n := f.n
-	l := n.newLoad(f.key, s)
+	l := n.newLoad(f.key, s.lease)
 	if v.Deed == Serve {
 		a := f.serve(s, Verdict{Deed: Serve})
 		m := s.copy.Meta()
@@ -125,7 +125,7 @@ func (f *flight) beside(s sight, v Verdict) (Answer, error) {
 	case err != nil:
 		return Answer{}, err
 	}
-	l, err := n.start(f.ctx, n.newLoad(f.key, sight{}), slot, false)
+	l, err := n.start(f.ctx, n.newLoad(f.key, nil), slot, false)
 	if err != nil {
 		return Answer{}, err
 	}

@@ -15,7 +15,6 @@ import (
 type load struct {
 	key     Key
 	lease   *lock.Lease // nil: the value is kept by this node only
-	twice   bool        // the lease was asked for twice
 	refresh bool        // may not be answered by a load that began before
 	began   link.Instant
 	ticket  *ticket
@@ -27,12 +26,10 @@ type load struct {
 	err  error
 }
 
-// newLoad is the load for which s was leased; without a lease its value goes into no entry.
-func (n *Node) newLoad(k Key, s sight) *load {
+func (n *Node) newLoad(k Key, lease *lock.Lease) *load {
 	return &load{
 		key:    k,
-		lease:  s.lease,
-		twice:  s.twice,
+		lease:  lease,
 		began:  n.clock.Now(),
 		budget: n.budget(),
 		done:   make(chan struct{}),
@@ -87,7 +84,7 @@ func (n *Node) giveUp(ctx context.Context, l *load) {
 		return
 	}
 	l.lease.End()
-	n.release(ctx, l.key, l.lease.Token, Micros(l.lease.Start))
+	n.release(ctx, l.key, l.lease.Token, Micros(l.lease.Start), 0)
 }
 
 func (n *Node) run(ctx context.Context, l *load, slot func(), background bool) {
@@ -102,9 +99,6 @@ func (n *Node) run(ctx context.Context, l *load, slot func(), background bool) {
 	c, err := n.call(n.inside(ctx, l.key, background), l.key)
 	slot()
 	n.finish(ctx, l, c, err)
-	if l.twice {
-		n.giveBack(ctx, l.key, l.lease.Token, false)
-	}
 	n.running.end(l.ticket)
 	n.running.leave(l)
 	close(l.done)
@@ -194,7 +188,7 @@ func (n *Node) fail(ctx context.Context, l *load, err error) {
 	switch {
 	case l.lease == nil:
 	case n.policy.Backoff == 0:
-		n.conclude(ctx, l, scripts.release)
+		n.conclude(ctx, l, scripts.release, 0)
 	default:
 		n.conclude(ctx, l, scripts.fail, n.failure(err)...)
 	}

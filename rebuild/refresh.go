@@ -117,7 +117,7 @@ func (f *flight) renewAlone() (Answer, error) {
 		if err != nil {
 			return Answer{}, err
 		}
-		mine := n.newLoad(f.key, sight{})
+		mine := n.newLoad(f.key, nil)
 		l, err := n.start(f.ctx, mine, slot, false)
 		switch {
 		case err != nil:

@@ -2,6 +2,7 @@ package rebuild
 
 import (
 	"embed"
+	"fmt"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -28,7 +29,8 @@ var scripts = struct {
 }
 
 func script(name string) *redis.Script {
-	return redis.NewScript(luaFields() + source("prelude") + source(name))
+	sizes := fmt.Sprintf("local SIZE, MAGIC, NOTOKEN, NOROW = %d, '%s', '%s', '%016x'\n", HeaderSize, magic, noToken, 0)
+	return redis.NewScript(sizes + placed(source("prelude")+source(name)))
 }
 
 func source(name string) string {

@@ -53,7 +53,7 @@ func (n *Node) set(ctx context.Context, k Key, e content, row uint64) error {
 	r, err := n.seize(ctx, &b, k, a, row)
 	n.forget(k)
 	if !link.NotSent(err) && (err != nil || a.twice()) {
-		n.giveBack(ctx, k, a.token, err != nil)
+		n.giveBack(ctx, k, a.token, 0, err != nil)
 	}
 	switch {
 	case err != nil:
@@ -69,7 +69,7 @@ func (n *Node) set(ctx context.Context, k Key, e content, row uint64) error {
 	r, err = n.server.run(ctx, &b, link.Urgent, k, scripts.commit, d.args(a.token, start)...)
 	switch {
 	case err != nil:
-		n.giveBack(ctx, k, a.token, true)
+		n.giveBack(ctx, k, a.token, 0, true)
 	case r.Status == statusCommitted:
 		n.Counts.Commits.Add(1)
 		return n.keepContent(k, e, t, n.stampOf(r.Entry.Header, r.Now, r.Sent))

@@ -62,7 +62,7 @@ func (f *flight) settle(m *Meta, s sight) {
 	now := n.clock.Now()
 	switch state := s.view.State; {
 	case s.lease != nil:
-		n.loadInBackground(f.ctx, m, n.newLoad(f.key, s), s.slot)
+		n.loadInBackground(f.ctx, m, n.newLoad(f.key, s.lease), s.slot)
 	case state == Gone || state == Pass: // nothing old is served for it any more
 		n.running.keep(f.ticket, func() { n.values.Drop(f.key) })
 	case state == Fresh || state == NotFound:
@@ -92,7 +92,7 @@ func (f *flight) refreshAlone(m *Meta) {
 		m.restHeld(now)
 		return
 	}
-	n.loadInBackground(f.ctx, m, n.newLoad(f.key, sight{}), slot)
+	n.loadInBackground(f.ctx, m, n.newLoad(f.key, nil), slot)
 }
 
 // loadInBackground runs l to its end and then lets the copy rest: until the end of the back-off

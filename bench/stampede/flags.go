@@ -53,7 +53,7 @@ func (s *settings) define(fs *flag.FlagSet) (mode *string) {
 	fs.DurationVar(&s.stale, "stale", 0, "how long levee may serve a value after that; 0: not at all (default: as long as -ttl)")
 	fs.DurationVar(&s.load, "load", 50*time.Millisecond, "how long one database query takes")
 	fs.IntVar(&s.dbConns, "db-conns", 0, "`number` of queries the database runs at once, others queue; 0: no limit")
-	fs.DurationVar(&s.runFor, "for", 5*time.Second, "how long each mode is counted, after its warm-up (-kill ends by itself)")
+	fs.DurationVar(&s.runFor, "for", 4*time.Second, "how long each mode is counted, after its warm-up (-kill ends by itself)")
 	mode = fs.String("mode", "all", "comma `list` of modes: "+strings.Join(modeNames(), ", ")+", or all")
 	fs.DurationVar(&s.think, "think", 2*time.Millisecond, "pause of a caller between two reads, give or take half of it")
 	fs.StringVar(&s.trace, "trace", "", "recorded key sequence, a gzip `file` of 4-byte words; all callers walk it together")

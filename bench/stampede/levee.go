@@ -44,7 +44,7 @@ func openLevee(rdb *redis.Client, db source, p plan) (reader, error) {
 
 func (l *levee) read(ctx context.Context, key string) (string, bool, error) {
 	entry, err := l.cache.GetEntry(ctx, key)
-	return entry.Value, entry.State == cache.Stale, err
+	return entry.Value, entry.State == cache.StateStale, err
 }
 
 func (l *levee) close() error { return l.cache.Close() }

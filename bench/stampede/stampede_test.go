@@ -89,7 +89,8 @@ func TestTheOthersGoOnAfterTheHolderWasKilled(t *testing.T) {
 		t.Fatalf("%d scenarios", len(results))
 	}
 	for _, r := range results {
-		if r.Errors != 0 || r.Reads == 0 || r.PeakLoads != 1 {
+		// One load was killed, and another did its work.
+		if r.Errors != 0 || r.Reads == 0 || r.Loads < 2 {
 			t.Errorf("%+v", r)
 		}
 	}

@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -10,21 +11,32 @@ import (
 )
 
 const (
-	tripAfter  = 3           // failures in a row that open the breaker
-	probeEvery = time.Second // how long it stays open before one call probes
+	tripAfter  = 3                      // failures in a row that open the breaker,
+	tripQuiet  = 500 * time.Millisecond // if nothing was answered for so long:
+	probeEvery = time.Second            // how long it stays open before one call probes
 )
 
 // breaker spares calls the timeout while Redis does not answer, and probes with one call at a
-// time.
+// time. Many calls run at once, and a short stall of the process makes them all late; so it
+// takes a silence of some length, too, to open it.
 type breaker = gobreaker.TwoStepCircuitBreaker[struct{}]
 
-func newBreaker() *breaker {
+func newBreaker(clock *Clock) *breaker {
+	var heard atomic.Int64 // the Instant of the last answer
 	return gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
-		MaxRequests:  1,
-		Timeout:      probeEvery,
-		ReadyToTrip:  func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= tripAfter },
-		IsSuccessful: answered,
-		IsExcluded:   func(err error) bool { return errors.Is(err, context.Canceled) }, // says nothing of Redis
+		MaxRequests: 1,
+		Timeout:     probeEvery,
+		ReadyToTrip: func(c gobreaker.Counts) bool {
+			return c.ConsecutiveFailures >= tripAfter && clock.Now()-Instant(heard.Load()) >= Instant(tripQuiet)
+		},
+		IsSuccessful: func(err error) bool {
+			if !answered(err) {
+				return false
+			}
+			heard.Store(int64(clock.Now()))
+			return true
+		},
+		IsExcluded: func(err error) bool { return errors.Is(err, context.Canceled) }, // says nothing of Redis
 	})
 }
 

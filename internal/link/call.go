@@ -53,8 +53,13 @@ func Call[T any](ctx context.Context, l *Link, b *Budget, class Class, f func(co
 	began := time.Now()
 	v, err := bounded(ctx, l, b.Left, f)
 	b.Left -= time.Since(began)
-	done(err)
-	if !answered(err) {
+	silent := !answered(err)
+	if silent && ctx.Err() != nil {
+		done(context.Canceled) // its caller has left: that says nothing of Redis
+	} else {
+		done(err)
+	}
+	if silent {
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return v, err

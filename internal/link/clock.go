@@ -58,7 +58,7 @@ func (c *Clock) Observe(master string, sent, received Instant, serverMicros int6
 // yields tells whether a newer sample is the better one: it is tighter, the old one has aged,
 // or the two contradict each other since one of the clocks was set.
 func (o offset) yields(sample offset) bool {
-	age := int64(sample.at - o.at)
+	age := max(int64(sample.at-o.at), 0) // answers may be reported in another order
 	slack := age / driftShare
 	return age > int64(offsetLife) ||
 		sample.high-sample.low <= o.high-o.low+2*slack ||

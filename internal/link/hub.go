@@ -40,8 +40,10 @@ type Listener struct {
 	channel string
 }
 
-// hubPatience bounds how long Close waits for a hub whose client is stuck in a dial.
-const hubPatience = 250 * time.Millisecond
+const (
+	hubPatience    = 250 * time.Millisecond // how long close waits for a hub whose client is stuck in a dial
+	subscribePause = 100 * time.Millisecond // before a failed SUBSCRIBE is made again
+)
 
 func newHub(open func(context.Context) *redis.PubSub) *Hub {
 	return &Hub{open: open, stations: map[string]*station{}}
@@ -142,21 +144,37 @@ func (h *Hub) wake(channel string, confirmed bool) {
 	}
 }
 
-// follow sends the changes of the subscriptions, in the order in which they were made. An
-// error needs no answer here: go-redis subscribes to what it was told when it reconnects.
+// follow sends the changes of the subscriptions, in the order in which they were made. A
+// SUBSCRIBE that failed is made again after a pause: where go-redis has reconnected meanwhile,
+// it did so without the new channels. A failed UNSUBSCRIBE costs a message nobody listens to.
 func (h *Hub) follow(ctx context.Context, ps *redis.PubSub) {
+	again := time.NewTimer(0)
+	defer again.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-h.changed:
+		case <-again.C:
 		}
 		drop, add := h.changes()
 		if len(drop) > 0 {
 			_ = ps.Unsubscribe(ctx, drop...)
 		}
-		if len(add) > 0 {
-			_ = ps.Subscribe(ctx, add...)
+		if len(add) > 0 && ps.Subscribe(ctx, add...) != nil {
+			h.unasked(add)
+			again.Reset(subscribePause)
+		}
+	}
+}
+
+// unasked notes that the channels are still to be subscribed to.
+func (h *Hub) unasked(channels []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range channels {
+		if s := h.stations[c]; s != nil {
+			s.asked = false
 		}
 	}
 }

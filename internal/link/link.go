@@ -51,7 +51,8 @@ func Open(client redis.UniversalClient) (*Link, error) {
 }
 
 func newLink(client redis.UniversalClient) *Link {
-	l := &Link{Client: client, Clock: NewClock(), topology: topologyOf(client), breaker: newBreaker()}
+	clock := NewClock()
+	l := &Link{Client: client, Clock: clock, topology: topologyOf(client), breaker: newBreaker(clock)}
 	l.Hub = newHub(func(ctx context.Context) *redis.PubSub { return client.Subscribe(ctx) })
 	l.Leases = newRenewer(l)
 	return l

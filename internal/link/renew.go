@@ -1,8 +1,11 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"iter"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -19,28 +22,33 @@ var (
 // Renewal keeps one lease alive. Its fields are written before Add and then belong to the
 // Renewer.
 type Renewal struct {
-	Call  ScriptCall    // the script that renews; answers "held" or "lost", then server µs
-	Lease time.Duration // what a renewal adds; renewed every third of it
-	Ends  Instant       // when the lease ends if it is not renewed
+	Call  ScriptCall    // the script that renews; answers "held" or "lost"
+	Sent  Instant       // when the lease was asked for
+	Lease time.Duration // its length, which a renewal begins anew
+	Every time.Duration // how often it is renewed; a third of Lease at the most
 	Lost  func(error)   // called once, from a goroutine of the Renewer, when it has ended
 
-	due  Instant
-	busy bool // a renewal is on its way
+	ends   Instant // unless it is renewed
+	due    Instant // for renewal
+	busy   bool    // a renewal is on its way
+	master string  // of the key
 }
 
-// Renewer renews all leases of a client in one goroutine, in pipelines of one-key scripts.
+// Renewer renews all leases of a client in pipelines of one-key scripts. One goroutine watches
+// the times.
 type Renewer struct {
 	link    *Link
 	running sync.WaitGroup
 
 	mu      sync.Mutex // guards what follows; never held during I/O or a call of Lost
 	held    map[*Renewal]struct{}
-	next    Instant // when run looks again by itself
+	next    Instant // when run looks again by itself; never while nothing is held
 	changed chan struct{}
 	stop    context.CancelFunc // nil until the first Add
 }
 
 const (
+	never      = Instant(math.MaxInt64)
 	renewBatch = 256 // the most leases in one pipeline
 	driftLoss  = 100 // a lease is taken to end one part in this many early: clocks run apart
 )
@@ -54,7 +62,8 @@ func Deadline(sent Instant, d time.Duration) Instant { return sent.Add(d - d/dri
 
 // Add keeps r's lease alive until Remove, or until it is lost.
 func (n *Renewer) Add(r *Renewal) {
-	r.due = n.link.Clock.Now().Add(r.Lease / 3)
+	r.Every = min(r.Every, r.Lease/3)
+	r.ends, r.due = Deadline(r.Sent, r.Lease), r.Sent.Add(r.Every)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.held[r] = struct{}{}
@@ -63,7 +72,7 @@ func (n *Renewer) Add(r *Renewal) {
 		n.stop, n.changed = stop, make(chan struct{}, 1)
 		n.running.Go(func() { n.run(ctx) })
 	}
-	if r.due < n.next {
+	if min(r.due, r.ends) < n.next {
 		n.poke()
 	}
 }
@@ -90,10 +99,12 @@ func (n *Renewer) run(ctx context.Context) {
 		for _, r := range ended {
 			r.Lost(ErrExpired)
 		}
-		for batch := range slices.Chunk(due, renewBatch) {
+		for batch := range n.batches(ctx, due) {
 			n.running.Go(func() { n.renew(ctx, batch) })
 		}
-		timer.Reset(time.Duration(next - now))
+		if next < never {
+			timer.Reset(time.Duration(next - now))
+		}
 	}
 }
 
@@ -101,10 +112,10 @@ func (n *Renewer) run(ctx context.Context) {
 func (n *Renewer) pick(now Instant) (due, ended []*Renewal, next Instant) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	next = now.Add(time.Hour)
+	next = never
 	for r := range n.held {
 		switch {
-		case now >= r.Ends:
+		case now >= r.ends:
 			delete(n.held, r)
 			ended = append(ended, r)
 			continue
@@ -114,11 +125,33 @@ func (n *Renewer) pick(now Instant) (due, ended []*Renewal, next Instant) {
 		case !r.busy:
 			next = min(next, r.due)
 		}
-		next = min(next, r.Ends)
+		next = min(next, r.ends)
 	}
-	slices.SortFunc(due, func(a, b *Renewal) int { return int(a.Ends - b.Ends) })
 	n.next = next
 	return due, ended, next
+}
+
+// batches sorts what is due by master, so that one that does not answer costs only its own
+// leases, and by deadline.
+func (n *Renewer) batches(ctx context.Context, due []*Renewal) iter.Seq[[]*Renewal] {
+	for _, r := range due {
+		r.master = n.link.Master(ctx, r.Call.Key)
+	}
+	slices.SortFunc(due, func(a, b *Renewal) int {
+		return cmp.Or(cmp.Compare(a.master, b.master), cmp.Compare(a.ends, b.ends))
+	})
+	return func(yield func([]*Renewal) bool) {
+		for len(due) > 0 {
+			size := 1
+			for size < min(len(due), renewBatch) && due[size].master == due[0].master {
+				size++
+			}
+			if !yield(due[:size]) {
+				return
+			}
+			due = due[size:]
+		}
+	}
 }
 
 // renew sends one pipeline. A lease whose renewal was not answered is tried again soon: one
@@ -149,9 +182,9 @@ func (n *Renewer) renew(ctx context.Context, batch []*Renewal) {
 
 func (n *Renewer) renewed(r *Renewal, sent Instant) {
 	n.mu.Lock()
-	r.Ends = Deadline(sent, r.Lease)
+	r.ends = Deadline(sent, r.Lease)
 	n.mu.Unlock()
-	n.again(r, r.Lease/3)
+	n.again(r, r.Every)
 }
 
 func (n *Renewer) again(r *Renewal, in time.Duration) {
@@ -193,5 +226,5 @@ func (n *Renewer) close() {
 func (n *Renewer) Ends(r *Renewal) Instant {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return r.Ends
+	return r.ends
 }

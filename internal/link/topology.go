@@ -12,16 +12,22 @@ import (
 
 // topology is what the kind of a client says about the servers behind it.
 type topology struct {
-	cluster *redis.ClusterClient // nil unless keys are spread over masters
-	db      int                  // pub/sub does not know databases, so names carry it
+	cluster cluster // nil unless keys are spread over masters
+	db      int     // pub/sub does not know databases, so names carry it
 
 	// ReadsReplicas is set where a plain GET may be answered by a replica, which lags.
 	ReadsReplicas bool
 }
 
+// cluster is a *redis.ClusterClient, or a wrapper that embeds one.
+type cluster interface {
+	Options() *redis.ClusterOptions
+	MasterForKey(ctx context.Context, key string) (*redis.Client, error)
+}
+
 func topologyOf(client redis.UniversalClient) topology {
 	switch c := client.(type) {
-	case *redis.ClusterClient:
+	case cluster:
 		o := c.Options()
 		return topology{cluster: c, ReadsReplicas: o.ReadOnly || o.RouteByLatency || o.RouteRandomly}
 	case interface{ Options() *redis.Options }:
@@ -39,7 +45,7 @@ func refuse(client redis.UniversalClient) error {
 	if v := reflect.ValueOf(client); v.Kind() == reflect.Pointer && v.IsNil() {
 		return fmt.Errorf("client is a nil %T", client)
 	}
-	if _, ring := client.(*redis.Ring); ring {
+	if _, ring := client.(interface{ Options() *redis.RingOptions }); ring {
 		return errors.New("a redis.Ring moves keys to other shards when one is voted down, so two " +
 			"nodes could hold the same lease; use a single server, Sentinel or Redis Cluster")
 	}

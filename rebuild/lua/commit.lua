@@ -9,7 +9,7 @@ end
 if not holds(h, token, start) then return {'refused', us, wake()} end
 if row ~= NOROW and h.row > row then
   touch(1)
-  patch('token', NOLEASE)
+  patch($token, NOLEASE)
   return {'older', us, woken(h)}
 end
 local holddown = setter and 0 or h.holddown
@@ -18,6 +18,6 @@ for i = 1, 3 do
   if holddown > ms then ends[i] = math.min(ends[i], holddown) end
 end
 redis.call('SET', key, ARGV[10], 'PX', math.max(ends[1], ends[3], holddown) - ms)
-if row == NOROW and h.row ~= NOROW then patch('row', h.row) end
-patch('fresh', hex('fresh', ends[1]) .. hex('stale', ends[2]) .. hex('iferror', ends[3]) .. hex('holddown', holddown))
+if row == NOROW and h.row ~= NOROW then patch($row, h.row) end
+patch($fresh, format(&fresh, ends[1]) .. format(&stale, ends[2]) .. format(&iferror, ends[3]) .. format(&holddown, holddown))
 return {'committed', us, woken(h), redis.call('GETRANGE', key, 0, SIZE - 1)}

@@ -2,16 +2,16 @@
 -- been; anything else is deleted, but for the memory of a failure. The lease goes.
 local h = read()
 local holddown = later(h, ARGV[3])
-if h and h.kind == 'V' and h.iferror > ms then
-  touch(holddown - ms)
-  local earlier = math.max(0, h.fresh - ms) -- the windows move with the end of freshness
-  patch('fresh', hex('fresh', h.fresh - earlier) .. hex('stale', h.stale - earlier)
-    .. hex('iferror', h.iferror - earlier) .. hex('holddown', holddown))
-  patch('token', NOLEASE)
+local earlier = h and math.max(0, h.fresh - ms) or 0 -- the windows move with the end of freshness
+if h and h.kind == 'V' and h.iferror - earlier > ms then
+  redis.call('PEXPIRE', key, math.max(h.iferror - earlier, h.retry, holddown) - ms)
+  patch($fresh, format(&fresh, h.fresh - earlier) .. format(&stale, h.stale - earlier)
+    .. format(&iferror, h.iferror - earlier) .. format(&holddown, holddown))
+  patch($token, NOLEASE)
 elseif h and h.kind == 'E' and h.retry > ms then
   touch(holddown - ms)
-  patch('holddown', hex('holddown', holddown))
-  patch('token', NOLEASE)
+  patch($holddown, format(&holddown, holddown))
+  patch($token, NOLEASE)
 else
   drop(holddown, h and h.row)
 end

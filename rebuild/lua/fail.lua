@@ -7,9 +7,9 @@ local failures = math.min(h.failures + 1, 255)
 local pause = math.min(tonumber(ARGV[5]) * 2 ^ math.min(failures - 1, 30), tonumber(ARGV[6]))
 pause = math.max(1, math.floor(pause * tonumber(ARGV[7]) / 1000))
 local retry, memory = ms + pause, 2 * pause
-if h.kind == 'V' and h.iferror > ms or h.kind == 'N' and h.fresh_now then
+if h.kind == 'V' and h.iferror > ms or h.kind == 'N' and h.current then
   touch(math.max(h.iferror - ms, memory))
-  patch('retry', hex('retry', retry) .. hex('failures', failures) .. NOLEASE)
+  patch($retry, format(&retry, retry) .. format(&failures, failures) .. NOLEASE)
 else
   touch(1)
   local message = ARGV[8]

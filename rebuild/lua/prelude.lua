@@ -6,26 +6,28 @@ local us = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 local ms = math.floor(us / 1000)
 local AHEAD = 1000000 -- an instant further in the future was written before the clock stepped back
 
-local function hex(field, n) return string.format('%0' .. WIDTH[field] .. 'x', n) end
+-- Names of fields that a sign stands before become numbers and formats: see placed in fields.go.
+local sub, format = string.sub, string.format
 
 -- read returns the entry's header, or nil for what is missing, cut, foreign or another key's.
 local function read()
   local raw = redis.call('GETRANGE', key, 0, SIZE - 1)
-  if #raw ~= SIZE then return nil end
-  local function text(field) return string.sub(raw, FROM[field], TO[field]) end
-  if text('magic') ~= MAGIC or text('hash') ~= hash then return nil end
-  local h = {raw = raw, kind = text('kind'), writer = text('writer'), row = text('row'),
-    token = text('token'), waiters = text('waiters') == '1'}
-  for _, field in ipairs({'version', 'fresh', 'stale', 'iferror', 'holddown', 'retry', 'failures',
-    'start', 'until', 'variable', 'body'}) do
-    h[field] = tonumber(text(field), 16)
-    if not h[field] then return nil end
+  if #raw ~= SIZE or sub(raw, @magic) ~= MAGIC or sub(raw, @hash) ~= hash then return nil end
+  local ok = true
+  local function number(from, to)
+    local n = tonumber(sub(raw, from, to), 16)
+    ok = ok and n
+    return n
   end
-  if redis.call('STRLEN', key) ~= SIZE + h.variable + h.body then return nil end
-  h.identity = string.sub(raw, FROM.version, TO.writer)
+  local h = {raw = raw, kind = sub(raw, @kind), writer = sub(raw, @writer), row = sub(raw, @row),
+    version = number(@version), fresh = number(@fresh), stale = number(@stale), iferror = number(@iferror),
+    holddown = number(@holddown), retry = number(@retry), failures = number(@failures),
+    token = sub(raw, @token), start = number(@start), ends = number(@until), waiters = sub(raw, @waiters) == '1',
+    variable = number(@variable), body = number(@body)}
+  if not ok or redis.call('STRLEN', key) ~= SIZE + h.variable + h.body then return nil end
   h.future = h.version > us + AHEAD
-  h.fresh_now = h.fresh > ms and not h.future
-  h.leased = h.token ~= NOTOKEN and h['until'] > ms and h.start <= us + AHEAD
+  h.current = h.fresh > ms and not h.future
+  h.leased = h.token ~= NOTOKEN and h.ends > ms and h.start <= us + AHEAD
   return h
 end
 
@@ -54,21 +56,21 @@ local function touch(n)
   redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), n, 1))
 end
 
-local function patch(field, text) redis.call('SETRANGE', key, AT[field], text) end
+local function patch(at, text) redis.call('SETRANGE', key, at, text) end
 
-local NOROW = string.rep('0', WIDTH.row)
-local NOLEASE = NOTOKEN .. hex('start', 0) .. hex('until', 0) .. '0'
+local function lease(token, start, ends, waiters)
+  return token .. format(&start, start) .. format(&until, ends) .. (waiters and '1' or '0')
+end
+
+local NOLEASE = lease(NOTOKEN, 0, 0, false)
 
 -- header composes a header that has no value and nothing behind it.
 local function header(kind, w)
-  return MAGIC .. kind .. '--' .. hex('version', 0) .. NOTOKEN .. (w.row or NOROW) .. hash
-    .. hex('cost', 0) .. hex('fresh', w.ends or 0) .. hex('stale', w.ends or 0) .. hex('iferror', w.ends or 0)
-    .. hex('holddown', w.holddown or 0) .. hex('retry', w.retry or 0) .. hex('failures', w.failures or 0)
-    .. (w.lease or NOLEASE) .. hex('variable', w.variable or 0) .. hex('body', 0)
-end
-
-local function lease(token, start, ends, waiters)
-  return token .. hex('start', start) .. hex('until', ends) .. (waiters and '1' or '0')
+  local ends = w.ends or 0
+  return MAGIC .. kind .. '--' .. format(&version, 0) .. NOTOKEN .. (w.row or NOROW) .. hash .. format(&cost, 0)
+    .. format(&fresh, ends) .. format(&stale, ends) .. format(&iferror, ends) .. format(&holddown, w.holddown or 0)
+    .. format(&retry, w.retry or 0) .. format(&failures, w.failures or 0)
+    .. (w.lease or NOLEASE) .. format(&variable, w.variable or 0) .. format(&body, 0)
 end
 
 -- beginning is the start of a new lease: now, or above what the entry remembers of earlier

@@ -1,12 +1,14 @@
--- release(token, start): gives the lease back; start 0 means whatever it is. A placeholder that
--- is there for nothing else goes too.
+-- release(token, start, except): gives the lease back; start 0 means any, but not the one that
+-- except names. A placeholder that is there for nothing else goes too.
 local h = read()
-local start = tonumber(ARGV[4])
-if not h or h.token ~= ARGV[3] or start ~= 0 and h.start ~= start then return {'gone', us, 0} end
+local start, except = tonumber(ARGV[4]), tonumber(ARGV[5])
+if not h or h.token ~= ARGV[3] or h.start == except or start ~= 0 and h.start ~= start then
+  return {'gone', us, 0}
+end
 if h.kind == 'L' then
   drop(h.holddown, h.row)
 else
   touch(1)
-  patch('token', NOLEASE)
+  patch($token, NOLEASE)
 end
 return {'released', us, woken(h)}
