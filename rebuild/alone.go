@@ -9,9 +9,7 @@ import (
 // load per key. Nothing is written.
 func (f *flight) alone(why error) (Answer, error) {
 	n := f.n
-	if why != nil && !errors.Is(why, errAlone) {
-		n.noteRedis(f.key, why)
-	}
+	n.noteRedis(f.key, why)
 	if n.life.ended() {
 		return Answer{}, ErrClosed
 	}
@@ -21,7 +19,7 @@ func (f *flight) alone(why error) (Answer, error) {
 		return f.serveAlone(s, why), nil
 	case Refuse:
 		n.Counts.Backoffs.Add(1)
-		return Answer{}, n.Failure(f.key.Text)
+		return Answer{}, s.failure
 	default:
 		return f.beside(s, v)
 	}
@@ -33,7 +31,8 @@ func (f *flight) recall() (s sight) {
 		s.copy = f.held
 		s.view.State = f.held.Meta().At(f.n.clock.Now())
 	}
-	s.view.Backoff = f.n.Failure(f.key.Text) != nil
+	s.failure = f.n.Failure(f.key.Text)
+	s.view.Backoff = s.failure != nil
 	return s
 }
 
@@ -44,8 +43,8 @@ func (f *flight) serveAlone(s sight, why error) Answer {
 	a := Answer{Copy: s.copy, Source: Local, State: s.view.State}
 	if a.State == Stale || a.State == IfError {
 		a.Err = why
-		if e := n.Failure(f.key.Text); e != nil {
-			a.Err = e
+		if s.failure != nil {
+			a.Err = s.failure
 		}
 	}
 	if n.clock.Now() >= min(m.Believed, m.Fresh) && !s.view.Backoff {
@@ -54,9 +53,12 @@ func (f *flight) serveAlone(s sight, why error) Answer {
 	return a
 }
 
-// noteRedis counts that a call went on without Redis. What is Redis's own answer, not silence,
-// is worth a line each time: it does not pass by itself.
+// noteRedis counts that a call went on without Redis, if why says so. What is Redis's own answer,
+// not silence, is worth a line each time: it does not pass by itself.
 func (n *Node) noteRedis(k Key, why error) {
+	if why == nil || errors.Is(why, errAlone) {
+		return
+	}
 	n.Counts.RedisErrors.Add(1)
 	if errors.Is(why, errForeign) {
 		n.policy.Logger.Error("levee: the key holds another Redis type and is left alone", "key", k.Redis, "error", why)

@@ -40,6 +40,9 @@ func (f *flight) ask(mode Mode) (sight, error) {
 			return sight{}, err
 		case r.Status == statusLate:
 			continue
+		case r.Status == statusUnreadable:
+			f.unreadable(errNoEntry)
+			fallthrough
 		case r.Status == statusAbsent:
 			return sight{now: r.Now, sent: r.Sent}, nil
 		}

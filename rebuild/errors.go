@@ -31,7 +31,8 @@ var (
 type BackoffError struct {
 	// RetryAfter is how long the key will still be left alone.
 	RetryAfter time.Duration
-	// Message is the text of the failure, at most 256 bytes, after Options.RedactError.
+	// Message is the text of the failure, at most 256 bytes, after Options.RedactError. It is
+	// empty on other nodes while Redis still holds the stale value.
 	Message string
 	// Remote is set if the load failed on another node, so that only the text is known;
 	// otherwise the error unwraps to the failure itself.

@@ -33,6 +33,8 @@ type sight struct {
 	copy  Copy        // of what may be served
 	lease *lock.Lease // ours, if the entry was leased to us
 	slot  func()      // gives the bulkhead's slot back, if lease is set
+
+	failure error // that this process remembers; only of what is known without Redis
 }
 
 // newFlight takes a ticket; one that counts as a load's makes void what reads under way bring.

@@ -39,14 +39,15 @@ const (
 type Status string
 
 const (
-	statusAbsent  Status = "absent"
-	statusLate    Status = "late"
-	statusFresh   Status = "fresh"
-	statusIdle    Status = "idle"
-	statusHeld    Status = "held"
-	statusBackoff Status = "backoff"
-	statusPass    Status = "pass"
-	statusLeased  Status = "leased"
+	statusAbsent     Status = "absent"
+	statusUnreadable Status = "unreadable"
+	statusLate       Status = "late"
+	statusFresh      Status = "fresh"
+	statusIdle       Status = "idle"
+	statusHeld       Status = "held"
+	statusBackoff    Status = "backoff"
+	statusPass       Status = "pass"
+	statusLeased     Status = "leased"
 
 	statusCommitted Status = "committed"
 	statusRefused   Status = "refused"
@@ -156,11 +157,12 @@ func (s server) get(ctx context.Context, b *link.Budget, k Key, header bool) (r 
 			return answer{}, nil
 		}
 		text, err := s.fetch(ctx, k.Redis, header)
-		if err != nil && !errors.Is(err, redis.Nil) {
+		none := errors.Is(err, redis.Nil) || header && text == "" // GETRANGE cannot tell
+		if err != nil && !none {
 			return answer{}, err
 		}
 		now, _ := clock.ServerMicros(master, clock.Now())
-		a := answer{read{Found: text != "", Now: Micros(now), Sent: sent}, true}
+		a := answer{read{Found: !none, Now: Micros(now), Sent: sent}, true}
 		switch {
 		case !a.Found:
 		case header:

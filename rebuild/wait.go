@@ -27,7 +27,7 @@ func final(err error) bool {
 }
 
 // errAlone ends a wait that took WaitTimeout: this node loads by itself.
-var errAlone = errors.New("waited for WaitTimeout")
+var errAlone = errors.New("levee: waited for WaitTimeout")
 
 // wait returns when the entry is no longer held by somebody else. It subscribes first and then
 // asks again, so no wake-up falls in between. Asking costs a slot, for the answer may be the

@@ -4,7 +4,7 @@
 local token, length, have = ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local bar, mode, notafter = tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
 if notafter > 0 and us > notafter then return {'late', us, 0} end
-local h = read()
+local h, other = read()
 
 local function answer(status, changed)
   local head, rest = h.raw, ''
@@ -29,7 +29,7 @@ local function take()
 end
 
 if not h then
-  if mode == 'look' then return {'absent', us, 0} end
+  if mode == 'look' then return {other == '' and 'absent' or 'unreadable', us, 0} end
   return take()
 end
 if h.leased and h.token == token then return answer('leased') end

@@ -9,10 +9,11 @@ local AHEAD = 1000000 -- an instant further in the future was written before the
 -- Names of fields that a sign stands before become numbers and formats: see placed in fields.go.
 local sub, format = string.sub, string.format
 
--- read returns the entry's header, or nil for what is missing, cut, foreign or another key's.
+-- read returns the entry's header, or nil and what stands there instead: for what is missing,
+-- cut, foreign or another key's.
 local function read()
   local raw = redis.call('GETRANGE', key, 0, SIZE - 1)
-  if #raw ~= SIZE or sub(raw, @magic) ~= MAGIC or sub(raw, @hash) ~= hash then return nil end
+  if #raw ~= SIZE or sub(raw, @magic) ~= MAGIC or sub(raw, @hash) ~= hash then return nil, raw end
   local ok = true
   local function number(from, to)
     local n = tonumber(sub(raw, from, to), 16)
@@ -24,7 +25,7 @@ local function read()
     holddown = number(@holddown), retry = number(@retry), failures = number(@failures),
     token = sub(raw, @token), start = number(@start), ends = number(@until), waiters = sub(raw, @waiters) == '1',
     variable = number(@variable), body = number(@body)}
-  if not ok or redis.call('STRLEN', key) ~= SIZE + h.variable + h.body then return nil end
+  if not ok or redis.call('STRLEN', key) ~= SIZE + h.variable + h.body then return nil, raw end
   h.future = h.version > us + AHEAD
   h.current = h.fresh > ms and not h.future
   h.leased = h.token ~= NOTOKEN and h.ends > ms and h.start <= us + AHEAD
