@@ -23,8 +23,8 @@ var (
 	// ErrLoadTimeout is returned when a load took longer than LoadTimeout and was abandoned.
 	// The key is left alone for ErrorBackoff; then a call loads again.
 	ErrLoadTimeout = rebuild.ErrLoadTimeout
-	// ErrWaitTimeout is returned to a caller that waited for the loads of other nodes for
-	// LoadTimeout and a Lease in vain: holders came and went without a result.
+	// ErrWaitTimeout is returned to a caller that waited for another node whose load went on for
+	// longer than this node's LoadTimeout and a Lease: the nodes' options differ.
 	ErrWaitTimeout = rebuild.ErrWaitTimeout
 )
 

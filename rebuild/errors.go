@@ -20,9 +20,9 @@ var (
 	// ErrLoadTimeout is returned when a load took longer than LoadTimeout. It was abandoned:
 	// its result, should it come, is dropped. The key is left alone for ErrorBackoff.
 	ErrLoadTimeout = errors.New("levee: the load took longer than LoadTimeout")
-	// ErrWaitTimeout is returned to a caller that waited for the loads of other nodes for
-	// LoadTimeout and a Lease in vain: holders came and went without a result.
-	ErrWaitTimeout = errors.New("levee: waited for other nodes in vain")
+	// ErrWaitTimeout is returned to a caller that waited for another node whose load went on for
+	// longer than this node's LoadTimeout and a Lease: the nodes' options differ.
+	ErrWaitTimeout = errors.New("levee: another node's load goes on for longer than LoadTimeout")
 )
 
 // BackoffError is returned instead of a load that failed a short while ago, here or on another

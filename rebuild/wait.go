@@ -14,11 +14,10 @@ import (
 type waiting struct {
 	f      *flight
 	ears   *link.Listener
-	ends   link.Instant // the holder's lease, as last seen
-	holder string
+	holder string       // the token of its lease
+	ends   link.Instant // that lease, as last seen
+	limit  link.Instant // then the caller does something else
 	pause  time.Duration
-	began  link.Instant
-	limit  time.Duration // after which the caller does something else
 }
 
 // final tells whether err is the answer, rather than Redis being away.
@@ -29,16 +28,15 @@ func final(err error) bool {
 // errAlone ends a wait that took WaitTimeout: this node loads by itself.
 var errAlone = errors.New("levee: waited for WaitTimeout")
 
-// wait returns when the entry is no longer held by somebody else. It subscribes first and then
-// asks again, so no wake-up falls in between. Asking costs a slot, for the answer may be the
-// lease.
+// wait returns when there is something else to do than to wait. It subscribes first and then asks
+// again, so no wake-up falls in between. Asking costs a slot, for the answer may be the lease.
 func (f *flight) wait(s sight, v Verdict) (sight, error) {
 	n := f.n
 	n.Counts.Waits.Add(1)
-	w := &waiting{f: f, pause: firstPause, began: n.clock.Now(), limit: n.patience(s, v)}
+	w := &waiting{f: f, pause: firstPause}
 	w.ears = n.server.link.Hub.Listen(f.key.Channel)
 	defer w.ears.Close()
-	w.saw(s)
+	w.saw(s, v)
 	for {
 		event, err := w.sleep()
 		if err != nil {
@@ -46,25 +44,30 @@ func (f *flight) wait(s sight, v Verdict) (sight, error) {
 		}
 		if event == woken || w.changed() {
 			s, err = f.acquire(v, Wait)
-			if err != nil || s.lease != nil || !s.view.Held {
+			if err != nil || s.lease != nil || Decide(s.view, f.onlyFresh || f.refresh).Deed != Await {
 				return s, err
 			}
-			w.saw(s)
+			w.saw(s, v)
 		}
 		f.budget = n.budget() // Redis answers: the time went to the holder
 	}
 }
 
-// patience is how long to wait: with a stale value at hand for the grace, counted from the
-// start of the holder's load; else for WaitTimeout; else as long as holders may live.
-func (n *Node) patience(s sight, v Verdict) time.Duration {
-	switch p := n.policy; {
-	case v.Grace:
-		return grace - time.Duration(s.now-s.entry.Start)*time.Microsecond
+// saw takes note of who holds the lease. With a stale value at hand the wait ends with the grace,
+// counted from the start of the holder's load; with WaitTimeout set, after that; else it goes on
+// as long as this holder may live.
+func (w *waiting) saw(s sight, v Verdict) {
+	p, first, newcomer := w.f.n.policy, w.holder == "", w.holder != s.entry.Token
+	w.holder, w.ends = s.entry.Token, s.entry.leaseEnd(s.now, s.sent)
+	started := s.sent.Add(time.Duration(s.entry.Start-s.now) * time.Microsecond)
+	switch {
+	case v.Grace && first:
+		w.limit = started.Add(grace)
+	case v.Grace || p.WaitTimeout > 0 && !first:
 	case p.WaitTimeout > 0:
-		return p.WaitTimeout
-	default:
-		return p.LoadTimeout + p.Lease
+		w.limit = w.f.n.clock.Now().Add(p.WaitTimeout)
+	case newcomer:
+		w.limit = started.Add(p.LoadTimeout + p.Lease)
 	}
 }
 
@@ -79,11 +82,6 @@ func (w *waiting) out(v Verdict, err error) error {
 		return errAlone
 	}
 	return ErrWaitTimeout
-}
-
-func (w *waiting) saw(s sight) {
-	w.holder = s.entry.Token
-	w.ends = s.entry.leaseEnd(s.now, s.sent)
 }
 
 func (h Header) leaseEnd(now Micros, sent link.Instant) link.Instant {
@@ -101,7 +99,7 @@ const (
 func (w *waiting) sleep() (event, error) {
 	n := w.f.n
 	now := n.clock.Now()
-	left := w.limit - time.Duration(now-w.began)
+	left := time.Duration(w.limit - now)
 	nap := min(spread(w.pause, rand.Float64()), max(time.Duration(w.ends-now), 0)+spread(time.Millisecond, rand.Float64()), left)
 	w.pause = min(2*w.pause, lastPause)
 	t := time.NewTimer(max(nap, 0))

@@ -60,9 +60,18 @@ func Call[T any](ctx context.Context, l *Link, b *Budget, class Class, f func(co
 		done(err)
 	}
 	if silent {
-		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+		err = unavailable(ctx, err)
 	}
 	return v, err
+}
+
+// unavailable hides deadlines that are ours, or the client's: a caller who tests for his own must
+// not find it as long as it has not passed.
+func unavailable(ctx context.Context, err error) error {
+	if ctx.Err() == nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
+		return fmt.Errorf("%w: %v", ErrUnavailable, err)
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
 // admit asks the breaker; done takes the outcome.
