@@ -15,6 +15,7 @@ type held[V any] struct {
 	value      V
 	size       int         // of the encoded value
 	generation uint64      // of the key's stripe when it was kept
+	serial     uint64      // the order of keeping
 	replaced   atomic.Bool // a newer copy has been kept since
 }
 

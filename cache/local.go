@@ -18,8 +18,9 @@ type local[V any] struct {
 	generations generations
 	gate        gate
 
-	mu     sync.Mutex // guards closed, and writes to tier against its Close
+	mu     sync.Mutex // guards what follows, and writes to tier against its Close
 	closed bool
+	serial uint64 // of the last copy kept
 }
 
 const (
@@ -40,6 +41,7 @@ func newLocal[V any](budget int64) (*local[V], error) {
 		BufferItems:        64,
 		IgnoreInternalCost: true, // overhead counts it
 		OnExit:             l.hot.remove,
+		OnReject:           l.refused,
 	})
 	l.tier = tier
 	return l, err
@@ -80,13 +82,16 @@ func (l *local[V]) ask(hash uint64, seen *held[V]) *held[V] {
 	}
 	defer inside.Add(-1)
 	h, ok := l.tier.Get(hash)
-	switch {
-	case !ok:
+	if !ok {
 		if seen != nil && seen.hash == hash {
 			l.hot.remove(seen)
 		}
 		return nil
-	case h != seen:
+	}
+	if newer := l.recent.get(hash); newer != nil && newer.serial > h.serial {
+		return newer // still in ristretto's queue, behind h
+	}
+	if h != seen {
 		l.hot.put(h)
 	}
 	return h
@@ -103,6 +108,8 @@ func (l *local[V]) keep(h *held[V]) {
 	if l.closed {
 		return
 	}
+	l.serial++
+	h.serial = l.serial
 	old, _ := l.tier.Get(h.hash)
 	for _, older := range []*held[V]{old, l.recent.put(h), l.hot.at(h.hash).Load()} {
 		if older != nil && older.hash == h.hash {
@@ -110,6 +117,15 @@ func (l *local[V]) keep(h *held[V]) {
 		}
 	}
 	l.tier.Set(h.hash, h, h.cost()) // may be refused; recent has it then
+}
+
+// refused hears of a copy that ristretto did not take. It may have done so for an older one of the
+// key, queued just before, which must not hide it.
+func (l *local[V]) refused(item *ristretto.Item[*held[V]]) {
+	h := item.Value
+	if older, ok := l.tier.Get(h.hash); ok && older.serial < h.serial {
+		older.replaced.Store(true)
+	}
 }
 
 // drop makes sure that nothing kept before is found again.

@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// recent is an exact map of what was kept within about the last second, asked when ristretto
-// does not have a key: there a new key becomes visible late, or is refused by a full cache,
-// and the value just loaded must be served to the next call all the same.
+// recent is an exact map of what was kept within about the last second. It is asked when
+// ristretto does not have a key: there a new key becomes visible late, or is refused by a full
+// cache, and the value just loaded must be served to the next call all the same. And it is
+// asked whether what ristretto has is the newest.
 type recent[V any] struct {
 	budget int64
 

@@ -25,8 +25,12 @@ func (f *flight) alone(why error) (Answer, error) {
 	}
 }
 
-// recall is what this node knows of the entry by itself.
+// recall is what this node knows of the entry by itself. It looks again: while Redis was being
+// waited for, a load may have ended.
 func (f *flight) recall() (s sight) {
+	if c := f.n.values.Lookup(f.key); c != nil {
+		f.held = c
+	}
 	if f.held != nil {
 		s.copy = f.held
 		s.view.State = f.held.Meta().At(f.n.clock.Now())

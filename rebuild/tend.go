@@ -74,10 +74,14 @@ func (f *flight) settle(m *Meta, s sight) {
 	}
 }
 
-// refreshAlone loads without a lease while Redis is away, unless the copy is good still.
+// refreshAlone loads without a lease while Redis is away, unless the copy is good still, or has
+// been replaced while Redis was being waited for.
 func (f *flight) refreshAlone(m *Meta) {
 	n := f.n
 	now := n.clock.Now()
+	if c := n.values.Lookup(f.key); c != nil && c.Meta() != m {
+		return
+	}
 	if now < m.Fresh && now < m.Believed || n.running.join(f.key.Text) != nil {
 		m.restHeld(now)
 		return

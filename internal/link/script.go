@@ -2,7 +2,6 @@ package link
 
 import (
 	"context"
-	"errors"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -25,22 +24,35 @@ func (c ScriptCall) Run(ctx context.Context, client redis.Scripter) ([]any, erro
 	return c.Script.Run(ctx, client, []string{c.Key}, c.Args...).Slice()
 }
 
-// RunAll calls scripts in one pipeline. A server that has forgotten a script answers
-// NOSCRIPT for each of its calls in the pipeline: those are made again one by one.
+// RunAll calls scripts in one pipeline. A server that has forgotten a script answers NOSCRIPT
+// for each of its calls: those are made again in a second pipeline, which brings their text.
 func RunAll(ctx context.Context, client redis.UniversalClient, calls []ScriptCall) []Reply {
 	replies := make([]Reply, len(calls))
-	cmds := make([]*redis.Cmd, len(calls))
-	pipe := client.Pipeline()
-	for i, c := range calls {
-		cmds[i] = c.Script.EvalSha(ctx, pipe, []string{c.Key}, c.Args...)
+	all := make([]int, len(calls))
+	for i := range calls {
+		all[i] = i
 	}
-	_, _ = pipe.Exec(ctx) // each command carries its own error
-	for i, cmd := range cmds {
-		replies[i].Values, replies[i].Err = cmd.Slice()
-		if errors.Is(replies[i].Err, redis.Nil) || !redis.HasErrorPrefix(replies[i].Err, "NOSCRIPT") {
-			continue
-		}
-		replies[i].Values, replies[i].Err = calls[i].Run(ctx, client)
+	unknown := pipeline(ctx, client, calls, replies, all, (*redis.Script).EvalSha)
+	if len(unknown) > 0 {
+		pipeline(ctx, client, calls, replies, unknown, (*redis.Script).Eval)
 	}
 	return replies
+}
+
+// pipeline makes the calls with these indexes, and returns those whose script is not known.
+func pipeline(ctx context.Context, client redis.UniversalClient, calls []ScriptCall, replies []Reply, which []int,
+	eval func(*redis.Script, context.Context, redis.Scripter, []string, ...any) *redis.Cmd) (unknown []int) {
+	pipe := client.Pipeline()
+	cmds := make([]*redis.Cmd, len(which))
+	for n, i := range which {
+		cmds[n] = eval(calls[i].Script, ctx, pipe, []string{calls[i].Key}, calls[i].Args...)
+	}
+	_, _ = pipe.Exec(ctx) // each command carries its own error
+	for n, i := range which {
+		replies[i].Values, replies[i].Err = cmds[n].Slice()
+		if redis.HasErrorPrefix(replies[i].Err, "NOSCRIPT") {
+			unknown = append(unknown, i)
+		}
+	}
+	return unknown
 }
