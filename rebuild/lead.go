@@ -108,15 +108,12 @@ func (f *flight) await(l *load, s sight, v Verdict) (Answer, error) {
 	return l.answer()
 }
 
-// beside loads without a lease, one load per node, what goes into no entry.
+// beside loads without a lease, one load per node, what goes into no entry. It looks for what this
+// node knows before and after it waits for a slot.
 func (f *flight) beside(s sight, v Verdict) (Answer, error) {
 	n := f.n
-	if l := n.running.join(f.key.Text); l != nil {
-		return f.await(l, s, v)
-	}
-	if e, ok := n.failed.recall(f.key.Text); ok {
-		n.Counts.Backoffs.Add(1)
-		return Answer{}, e
+	if answer := f.known(s, v); answer != nil {
+		return answer()
 	}
 	slot, err := f.slot(v)
 	switch {
@@ -125,9 +122,28 @@ func (f *flight) beside(s sight, v Verdict) (Answer, error) {
 	case err != nil:
 		return Answer{}, err
 	}
+	if answer := f.known(s, v); answer != nil {
+		slot()
+		return answer()
+	}
 	l, err := n.start(f.ctx, n.newLoad(f.key, nil), slot, false)
 	if err != nil {
 		return Answer{}, err
 	}
 	return f.await(l, s, v)
+}
+
+// known answers by a load that this node is running, or by a failure that it remembers; nil if
+// there is neither.
+func (f *flight) known(s sight, v Verdict) func() (Answer, error) {
+	if l := f.n.running.join(f.key.Text); l != nil {
+		return func() (Answer, error) { return f.await(l, s, v) }
+	}
+	if e := f.n.Failure(f.key.Text); e != nil {
+		return func() (Answer, error) {
+			f.n.Counts.Backoffs.Add(1)
+			return Answer{}, e
+		}
+	}
+	return nil
 }

@@ -101,17 +101,18 @@ func (f *flight) renew() (Answer, error) {
 	return f.renewAlone()
 }
 
-// renewAlone loads without a lease, after any load of this node that is running already.
+// renewAlone loads without a lease, after any load of this node that is running already. If that
+// has failed, the key is left alone.
 func (f *flight) renewAlone() (Answer, error) {
 	n := f.n
-	if e := n.Failure(f.key.Text); e != nil {
-		n.Counts.Backoffs.Add(1)
-		return Answer{}, e
-	}
 	for {
 		if l := n.running.join(f.key.Text); l != nil {
 			<-l.done
 			continue
+		}
+		if e := n.Failure(f.key.Text); e != nil {
+			n.Counts.Backoffs.Add(1)
+			return Answer{}, e
 		}
 		slot, err := f.slot(Verdict{})
 		if err != nil {

@@ -18,6 +18,7 @@ type fakeReader struct {
 	err   error
 }
 
+// read takes its time: on the clock of a bubble.
 func (f fakeReader) read(context.Context, string) (string, bool, error) {
 	time.Sleep(f.takes)
 	return f.value, f.stale, f.err
