@@ -144,6 +144,17 @@ func TestTheHeaderIsSmallAndEachFieldHasItsPlace(t *testing.T) {
 	equal(t, "width of no writer", len(noToken), fields[fWriter].width)
 }
 
+func TestTheDocumentedHeaderIsTheOneInTheCode(t *testing.T) {
+	doc, err := os.ReadFile(filepath.Join("..", "docs", "protocol.md"))
+	must(t, err)
+	for i, f := range fields {
+		row := fmt.Sprintf("\n| %d | %d | %s | ", offsets[i], f.width, f.name)
+		if !strings.Contains(string(doc), row) {
+			t.Errorf("docs/protocol.md has no row %q", row)
+		}
+	}
+}
+
 func TestAHeaderIsPrintableAndHasOneSizeWhateverItHolds(t *testing.T) {
 	for situation, h := range map[string]Header{
 		"nothing": {Kind: KindLease},

@@ -118,6 +118,10 @@ func (f *flight) renewAlone() (Answer, error) {
 		if err != nil {
 			return Answer{}, err
 		}
+		if n.running.join(f.key.Text) != nil || n.Failure(f.key.Text) != nil {
+			slot() // since it was waited for
+			continue
+		}
 		mine := n.newLoad(f.key, nil)
 		l, err := n.start(f.ctx, mine, slot, false)
 		switch {

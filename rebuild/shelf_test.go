@@ -219,6 +219,9 @@ func testPolicy() Policy {
 	}
 }
 
+// patient is for nodes outside a bubble: what is slow there is the machine.
+func patient(p *Policy) { p.RedisTimeout, p.Lease = longEnough, 2*longEnough }
+
 // newNode makes a node with a client of its own to b. It knows the server's clock and the
 // server its scripts, so that tests can count on single commands.
 func newNode(t *testing.T, b *redistest.BubbleServer, db *database, edit ...func(*Policy)) *testNode {

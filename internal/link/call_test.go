@@ -77,7 +77,6 @@ func TestACallToAServerThatCannotBeDialledEndsAtItsBudget(t *testing.T) {
 		_, err := get(t.Context(), l, within(100*time.Millisecond), Urgent)
 		took(t, began, 100*time.Millisecond)
 		isErr(t, err, ErrUnavailable)
-		saying(t, err, "budget is spent")
 		time.Sleep(2 * time.Minute)
 		equal(t, "stuck calls in the end", l.stuck.Load(), 0)
 	})

@@ -44,7 +44,7 @@ func hold(t *testing.T, l *Link, client redis.UniversalClient, key string, d tim
 func take(t *testing.T, l *Link, client redis.UniversalClient, key string, d time.Duration) *tenancy {
 	t.Helper()
 	h := &tenancy{client: client}
-	h.Lease, h.Ends = d, Deadline(l.Clock.Now(), d)
+	h.Sent, h.Lease, h.Every = l.Clock.Now(), d, d/3
 	h.Call = ScriptCall{Script: extend, Key: key, Args: []any{key, d.Milliseconds()}}
 	h.Lost = func(err error) {
 		h.mu.Lock()
@@ -62,16 +62,30 @@ func (h *tenancy) lost() ([]error, time.Time) {
 	return slices.Clone(h.heard), h.at
 }
 
+// mustLive fails unless the lease is held, here and in Redis.
+func (h *tenancy) mustLive(t *testing.T) {
+	t.Helper()
+	if errs, _ := h.lost(); errs != nil {
+		t.Fatalf("%s: lost, %v", h.Call.Key, errs)
+	}
+	if h.client.PTTL(t.Context(), h.Call.Key).Val() <= 0 {
+		t.Fatalf("%s: no longer in Redis", h.Call.Key)
+	}
+}
+
 // mustLiveFor fails unless the lease is held all the while. It is for use in a bubble.
 func (h *tenancy) mustLiveFor(t *testing.T, d time.Duration) {
 	t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if errs, _ := h.lost(); errs != nil {
-			t.Fatalf("%s: lost, %v", h.Call.Key, errs)
-		}
-		if h.client.PTTL(t.Context(), h.Call.Key).Val() <= 0 {
-			t.Fatalf("%s: no longer in Redis", h.Call.Key)
-		}
+		h.mustLive(t)
+	}
+}
+
+// mustBeUnheard fails if a loss was reported.
+func (h *tenancy) mustBeUnheard(t *testing.T) {
+	t.Helper()
+	if errs, _ := h.lost(); len(errs) > 0 {
+		t.Errorf("%s: heard %v", h.Call.Key, errs)
 	}
 }
 
@@ -90,7 +104,46 @@ func (h *tenancy) mustBeLost(t *testing.T, why error, at time.Time) {
 // renewGoroutines counts a renewer's goroutines.
 func renewGoroutines() int {
 	synctest.Wait()
-	return goroutinesIn("link.(*Renewer)")
+	return goroutinesIn("link.(*Renewer).run(", "link.(*Renewer).renew(")
+}
+
+// traffic is a hook that records the keys of each pipeline of renewals.
+type traffic struct {
+	panicky
+	mu   sync.Mutex // guards sent
+	sent [][]string
+}
+
+func (p *traffic) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (p *traffic) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		var keys []string
+		for _, c := range cmds {
+			if c.Name() == "evalsha" {
+				keys = append(keys, fmt.Sprint(c.Args()[3]))
+			}
+		}
+		if keys != nil {
+			p.mu.Lock()
+			p.sent = append(p.sent, keys)
+			p.mu.Unlock()
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// pipelines is what was sent so far.
+func (p *traffic) pipelines() [][]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.sent)
+}
+
+// watch records the renewals of l from now on.
+func watch(l *Link) *traffic {
+	p := &traffic{}
+	l.Client.AddHook(p)
+	return p
 }
 
 // inLeaseBubble runs f in a bubble with a link to its server, and a hook that has a say in its commands.
@@ -106,19 +159,37 @@ func inLeaseBubble(t *testing.T, f func(t *testing.T, b *redistest.BubbleServer,
 }
 
 func TestALeaseIsRenewedEachThird(t *testing.T) {
-	inLeaseBubble(t, func(t *testing.T, _ *redistest.BubbleServer, l *Link, f *redistest.Faults) {
-		renewals := f.Delay(redistest.Script(extend), 0)
+	inLeaseBubble(t, func(t *testing.T, _ *redistest.BubbleServer, l *Link, _ *redistest.Faults) {
+		renewals := watch(l)
 		h := hold(t, l, l.Client, "k", leaseLength)
 		for i := range 10 {
-			equal(t, "renewals", renewals.Count(), i)
+			equal(t, "renewals", len(renewals.pipelines()), i)
 			equal(t, "ends", l.Leases.Ends(&h.Renewal), Deadline(l.Clock.Now(), leaseLength))
 			time.Sleep(leaseLength/3 - time.Millisecond)
-			equal(t, "renewals just before the next", renewals.Count(), i)
+			equal(t, "renewals just before the next", len(renewals.pipelines()), i)
 			time.Sleep(time.Millisecond)
 			synctest.Wait()
 		}
 		h.mustLiveFor(t, time.Second)
 	})
+}
+
+func TestALeaseIsRenewedAsOftenAsIsAskedForAndAtLeastEachThird(t *testing.T) {
+	for every, times := range map[time.Duration]int{
+		leaseLength / 10: 30,
+		leaseLength / 3:  9,
+		leaseLength:      9,
+	} {
+		inLeaseBubble(t, func(t *testing.T, _ *redistest.BubbleServer, l *Link, _ *redistest.Faults) {
+			renewals := watch(l)
+			h := take(t, l, l.Client, "k", leaseLength)
+			h.Every = every
+			l.Leases.Add(&h.Renewal)
+			time.Sleep(3*leaseLength + time.Millisecond)
+			equal(t, "renewals", len(renewals.pipelines()), times)
+			h.mustLive(t)
+		})
+	}
 }
 
 func TestALeaseThatIsGoneIsReportedOnce(t *testing.T) {
@@ -128,15 +199,15 @@ func TestALeaseThatIsGoneIsReportedOnce(t *testing.T) {
 		"all erased": func(ctx context.Context, c redis.UniversalClient) { c.FlushAll(ctx) },
 	} {
 		t.Run(situation, func(t *testing.T) {
-			inLeaseBubble(t, func(t *testing.T, _ *redistest.BubbleServer, l *Link, f *redistest.Faults) {
+			inLeaseBubble(t, func(t *testing.T, _ *redistest.BubbleServer, l *Link, _ *redistest.Faults) {
 				h := hold(t, l, l.Client, "k", leaseLength)
 				next := time.Now().Add(2 * leaseLength / 3)
 				time.Sleep(leaseLength / 2)
 				change(t.Context(), l.Client)
-				renewals := f.Delay(redistest.Script(extend), 0)
+				renewals := watch(l)
 				time.Sleep(5 * leaseLength)
 				h.mustBeLost(t, ErrTaken, next)
-				equal(t, "renewals after the loss was known", renewals.Count()-1, 0)
+				equal(t, "renewals until the loss was known", len(renewals.pipelines()), 1)
 			})
 		})
 	}
@@ -222,8 +293,8 @@ func TestOneErrorDoesNotStopTheRenewals(t *testing.T) {
 
 func TestOneSlowRenewalDelaysNoOther(t *testing.T) {
 	inLeaseBubble(t, func(t *testing.T, _ *redistest.BubbleServer, l *Link, f *redistest.Faults) {
-		f.Hang(redistest.Contains("slow"), time.Hour)
 		slow := hold(t, l, l.Client, "slow", leaseLength)
+		f.Hang(redistest.Contains("slow"), time.Hour)
 		began := time.Now()
 		time.Sleep(leaseLength / 10) // so that they travel apart
 		quick := hold(t, l, l.Client, "quick", leaseLength)
@@ -233,10 +304,10 @@ func TestOneSlowRenewalDelaysNoOther(t *testing.T) {
 }
 
 func TestLeasesOfDifferentLengthsAreRenewedEachInItsTime(t *testing.T) {
-	inLeaseBubble(t, func(t *testing.T, _ *redistest.BubbleServer, l *Link, f *redistest.Faults) {
+	inLeaseBubble(t, func(t *testing.T, _ *redistest.BubbleServer, l *Link, _ *redistest.Faults) {
 		var all []*tenancy
-		for i := range 20 {
-			d := 100*time.Millisecond + time.Duration(i)*137*time.Millisecond
+		for i := range 10 {
+			d := 200*time.Millisecond + time.Duration(i)*137*time.Millisecond
 			all = append(all, hold(t, l, l.Client, fmt.Sprint("k", i), d))
 			time.Sleep(7 * time.Millisecond)
 		}
@@ -262,69 +333,38 @@ func TestAServerThatForgetsItsScriptsLosesNoLease(t *testing.T) {
 	})
 }
 
-// pipelines records the tokens of each pipeline that passes.
-type pipelines struct {
-	panicky
-	mu   sync.Mutex // guards sent
-	sent [][]string
-}
-
-func (p *pipelines) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-func (p *pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		var keys []string
-		for _, c := range cmds {
-			keys = append(keys, fmt.Sprint(c.Args()[3]))
-		}
-		p.mu.Lock()
-		p.sent = append(p.sent, keys)
-		p.mu.Unlock()
-		return next(ctx, cmds)
-	}
-}
-
 func TestManyLeasesAreRenewedInPipelinesInTheOrderOfTheirDeadlines(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *redistest.BubbleServer) {
-		c := b.Client(t)
-		seen := &pipelines{}
-		c.AddHook(seen)
-		must(t, extend.Load(t.Context(), c).Err())
-		l := open(t, c)
+	inLeaseBubble(t, func(t *testing.T, _ *redistest.BubbleServer, l *Link, _ *redistest.Faults) {
+		renewals := watch(l)
 		const leases = 2*renewBatch + 100
 		var all []*tenancy
 		for i := range leases {
-			all = append(all, take(t, l, c, fmt.Sprintf("k%04d", i), leaseLength))
-			all[i].Ends = all[i].Ends.Add(-time.Duration(i%7) * time.Millisecond)
+			all = append(all, take(t, l, l.Client, fmt.Sprintf("k%04d", i), leaseLength))
+			older := time.Duration(i%7) * time.Millisecond // so they end one after the other, and are due together
+			all[i].Sent, all[i].Every = all[i].Sent.Add(-older), leaseLength/4+older
 		}
 		for _, h := range all {
 			l.Leases.Add(&h.Renewal)
 		}
-		time.Sleep(leaseLength/3 + 10*time.Millisecond)
+		time.Sleep(leaseLength/4 + 10*time.Millisecond)
 
-		var keys, sizes []int
-		for _, p := range seen.sent {
-			sizes = append(sizes, len(p))
-			for _, key := range p {
-				i := slices.IndexFunc(all, func(h *tenancy) bool { return h.Call.Key == key })
-				keys = append(keys, i)
+		var keys []string
+		var sizes []int
+		for _, p := range renewals.pipelines() { // they go out side by side, each in its order
+			keys, sizes = append(keys, p...), append(sizes, len(p))
+			if !slices.IsSortedFunc(p, func(a, b string) int { return urgency(a) - urgency(b) }) {
+				t.Error("a lease is renewed after one that has more time")
 			}
 		}
 		slices.Sort(sizes)
 		if !slices.Equal(sizes, []int{100, renewBatch, renewBatch}) {
 			t.Errorf("pipelines of %v leases", sizes)
 		}
-		for _, p := range seen.sent { // pipelines themselves go out side by side
-			for i := 1; i < len(p); i++ {
-				if urgency(p[i]) < urgency(p[i-1]) {
-					t.Fatalf("%s is renewed after %s, which has more time", p[i], p[i-1])
-				}
-			}
-		}
 		slices.Sort(keys)
 		equal(t, "leases renewed", len(slices.Compact(keys)), leases)
-		time.Sleep(3 * leaseLength)
+		time.Sleep(leaseLength)
 		for _, h := range all {
-			h.mustLiveFor(t, time.Millisecond)
+			h.mustLive(t)
 		}
 	})
 }
@@ -337,17 +377,15 @@ func urgency(key string) int {
 }
 
 func TestARemovedLeaseIsNotRenewedAndNothingIsHeardOfIt(t *testing.T) {
-	inLeaseBubble(t, func(t *testing.T, b *redistest.BubbleServer, l *Link, f *redistest.Faults) {
-		renewals := f.Delay(redistest.Script(extend), 0)
+	inLeaseBubble(t, func(t *testing.T, b *redistest.BubbleServer, l *Link, _ *redistest.Faults) {
 		h := hold(t, l, l.Client, "k", leaseLength)
-		h.mustLiveFor(t, leaseLength)
-		sent := renewals.Count()
+		h.mustLiveFor(t, leaseLength/2)
+		renewals := watch(l)
 		l.Leases.Remove(&h.Renewal)
 		l.Leases.Remove(&h.Renewal)
 		time.Sleep(5 * leaseLength)
-		equal(t, "renewals after it", renewals.Count()-sent, 0)
-		errs, _ := h.lost()
-		equal(t, "losses heard of", len(errs), 0)
+		equal(t, "renewals after it", len(renewals.pipelines()), 0)
+		h.mustBeUnheard(t)
 		equal(t, "keys left", len(b.Mini().Keys()), 0)
 	})
 }
@@ -361,8 +399,7 @@ func TestALeaseRemovedWhileItsRenewalIsUnderWayIsNotHeardOf(t *testing.T) {
 		b.Mini().Del("k")
 		renewal.Release(t.Context())
 		time.Sleep(5 * leaseLength)
-		errs, _ := h.lost()
-		equal(t, "losses heard of", len(errs), 0)
+		h.mustBeUnheard(t)
 	})
 }
 
@@ -382,7 +419,7 @@ func TestAnIdleRenewerTakesUpALease(t *testing.T) {
 func late(t *testing.T, l *Link, key string, ago time.Duration) *tenancy {
 	t.Helper()
 	h := take(t, l, l.Client, key, leaseLength)
-	h.Ends = h.Ends.Add(-ago)
+	h.Sent = h.Sent.Add(-ago)
 	must(t, l.Client.PExpire(t.Context(), key, leaseLength-ago).Err())
 	return h
 }
@@ -401,7 +438,7 @@ func TestALeaseThatWasGrantedLateExpiresOnTimeBesideOthers(t *testing.T) {
 		synctest.Wait()
 		h := late(t, l, "k", leaseLength*9/10)
 		b.Freeze()
-		ends := time.Now().Add(l.Clock.Until(h.Ends))
+		ends := time.Now().Add(l.Clock.Until(Deadline(h.Sent, leaseLength)))
 		l.Leases.Add(&h.Renewal)
 		time.Sleep(5 * leaseLength)
 		h.mustBeLost(t, ErrExpired, ends)
@@ -425,8 +462,7 @@ func TestClosingARenewerEndsEverythingInSilence(t *testing.T) {
 				took(t, began, 0)
 				equal(t, "goroutines left", renewGoroutines(), 0)
 				time.Sleep(5 * leaseLength)
-				errs, _ := h.lost()
-				equal(t, "losses heard of", len(errs), 0)
+				h.mustBeUnheard(t)
 				b.Thaw()
 			})
 		})
@@ -438,33 +474,36 @@ func TestClosingARenewerThatWasNeverUsedIsNothing(t *testing.T) {
 	l.Leases.close()
 }
 
-// ownLeasesOnly: a master that is frozen costs the leases that it holds, and only those.
+// ownLeasesOnly: what a frozen master costs are the leases that it holds.
 func ownLeasesOnly(t *testing.T, cluster *redistest.Cluster3) {
 	const length = 900 * time.Millisecond
 	c := cluster.Client(t)
 	l := open(t, c)
-	var all []*tenancy
+	var frozen, others []*tenancy
 	for i := range 12 {
-		all = append(all, take(t, l, c, fmt.Sprint("lease", i), length))
+		h := take(t, l, c, fmt.Sprint("lease", i), length)
+		master, err := cluster.NodeFor(t.Context(), h.Call.Key)
+		must(t, err)
+		if master == 0 {
+			frozen = append(frozen, h)
+		} else {
+			others = append(others, h)
+		}
 	}
 	must(t, cluster.Node(0).Pause())
 	defer func() { must(t, cluster.Node(0).Resume()) }()
-	for _, h := range all {
-		h.Ends = Deadline(l.Clock.Now(), length)
+	for _, h := range append(slices.Clone(frozen), others...) {
+		h.Sent = l.Clock.Now()
 		l.Leases.Add(&h.Renewal)
 	}
-	frozen := func(h *tenancy) bool {
-		i, err := cluster.NodeFor(t.Context(), h.Call.Key)
-		must(t, err)
-		return i == 0
-	}
 	time.Sleep(3 * length) // real time: the servers are processes
-	for _, h := range all {
-		errs, _ := h.lost()
-		switch {
-		case frozen(h) && len(errs) == 0:
-			t.Errorf("%s outlived its master", h.Call.Key)
-		case !frozen(h) && len(errs) > 0:
+	for _, h := range frozen {
+		if errs, _ := h.lost(); len(errs) != 1 || !errors.Is(errs[0], ErrExpired) {
+			t.Errorf("%s, whose master is frozen: heard %v", h.Call.Key, errs)
+		}
+	}
+	for _, h := range others {
+		if errs, _ := h.lost(); len(errs) > 0 {
 			t.Errorf("%s was lost although its master answers: %v", h.Call.Key, errs)
 		}
 	}

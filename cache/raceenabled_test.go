@@ -1,0 +1,6 @@
+//go:build race
+
+package cache
+
+// raceEnabled tells that the race detector is on: it allocates.
+const raceEnabled = true
