@@ -141,21 +141,26 @@ func TestRistrettoIsKeptInformedOfWhatTheTableServes(t *testing.T) {
 	if raceEnabled {
 		t.Skip("under the race detector sync.Pool forgets, and with it ristretto what is asked for")
 	}
-	l := hotTier(t)
-	h := heldAs("k", 1)
-	heat(t, l, h)
-	for round := range 20 {
-		for now := range link.Instant(64 * sampleEvery) { // ristretto counts reads 64 at a time
-			if got := l.lookup(h.hash, "k", now); got != h {
-				t.Fatalf("round %d: found %v", round, got)
+	synctest.Test(t, func(t *testing.T) {
+		l := hotTier(t)
+		h := heldAs("k", 1)
+		heat(t, l, h)
+		for round := range 20 {
+			for now := range link.Instant(64 * sampleEvery) { // ristretto counts reads 64 at a time
+				if got := l.lookup(h.hash, "k", now); got != h {
+					t.Fatalf("round %d: found %v", round, got)
+				}
 			}
+			synctest.Wait() // it counts in a goroutine of its own, and drops what comes too fast
+			for i := range 100 {
+				l.keep(heldAs(fmt.Sprint("newcomer", round, "-", i), i))
+			}
+			l.tier.Wait()
 		}
-		for i := range 100 {
-			l.keep(heldAs(fmt.Sprint("newcomer", round, "-", i), i))
+		if _, ok := l.tier.Get(h.hash); !ok {
+			t.Error("the hottest copy of all was evicted")
 		}
-		l.tier.Wait()
-	}
-	if _, ok := l.tier.Get(h.hash); !ok {
-		t.Error("the hottest copy of all was evicted")
-	}
+		time.Sleep(2 * recently)
+		l.close()
+	})
 }

@@ -159,12 +159,12 @@ func TestABadKeyAmongOthersDoesNotKeepThemFromBeingDeleted(t *testing.T) {
 }
 
 // onlyStringer has a text for people.
-type onlyStringer struct{ id int }
+type onlyStringer struct{ _ int }
 
 func (onlyStringer) String() string { return "***" }
 
 // onlyPointer has its method on the pointer.
-type onlyPointer struct{ id int }
+type onlyPointer struct{ _ int }
 
 func (*onlyPointer) MarshalText() ([]byte, error) { return nil, nil }
 

@@ -89,8 +89,8 @@ func (n *Node) unstorable(ctx context.Context, l *load, err error) {
 // for a moment and the commit is finished behind the answer.
 func (n *Node) commit(ctx context.Context, l *load, d draft) {
 	args := d.args(l.lease.Token, Micros(l.lease.Start))
+	l.lease.End() // no renewal is to find it gone by our own doing
 	r, err := n.server.run(ctx, &l.budget, link.Urgent, l.key, scripts.commit, args...)
-	l.lease.End()
 	switch {
 	case err != nil && refusedByServer(err):
 		n.policy.Logger.Warn("levee: Redis refused to store a value", "key", l.key.Redis, "error", err)
@@ -133,8 +133,8 @@ func (n *Node) unconfirmed(ctx context.Context, l *load, args []any) {
 // conclude ends the lease by a script other than commit.
 func (n *Node) conclude(ctx context.Context, l *load, script *redis.Script, args ...any) {
 	args = append([]any{l.lease.Token, l.lease.Start}, args...)
-	r, err := n.server.run(ctx, &l.budget, link.Urgent, l.key, script, args...)
 	l.lease.End()
+	r, err := n.server.run(ctx, &l.budget, link.Urgent, l.key, script, args...)
 	switch {
 	case err != nil:
 		n.insist(ctx, l.key, script, args...)

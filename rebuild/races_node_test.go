@@ -106,6 +106,24 @@ func TestR05_AReadThatOvertookADeleteOfUnknownOutcomeIsNotKept(t *testing.T) {
 	})
 }
 
+// TestR05_ADeleteThatGivesUpHasForgottenBeforeItReturns: its script has run, and the client does
+// not come back with the reply.
+func TestR05_ADeleteThatGivesUpHasForgottenBeforeItReturns(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *redistest.BubbleServer) {
+		k, db := keyOf("k"), newDatabase("v1")
+		a := newNode(t, b, db)
+		equal(t, "value", a.get(k).value(), "v1")
+		db.set("v2")
+		a.holdReply(redistest.Script(scripts.remove))
+		err := a.delete(k)
+		if _, ok := errors.AsType[*InvalidationError](err); !ok {
+			t.Fatalf("got %v", err)
+		}
+		equal(t, "kept", a.kept(k), "")
+		equal(t, "the next Get", a.get(k).value(), "v2")
+	})
+}
+
 // TestR05_AReadThatOvertookADeleteBeyondItsBudgetIsNotKept: the caller was told after
 // RedisTimeout that nothing is confirmed; the script runs after that.
 func TestR05_AReadThatOvertookADeleteBeyondItsBudgetIsNotKept(t *testing.T) {
@@ -358,6 +376,33 @@ func TestR14_ALoadInTheBackgroundIsTheOnlyOneHoweverManyAsk(t *testing.T) {
 	}
 }
 
+func TestR14_ReadsOfEveryKindJoinTheLoadOfTheirOwnNode(t *testing.T) {
+	for situation, nodeIn := range map[string]func(*testing.T, *redistest.BubbleServer, *database, ...func(*Policy)) *testNode{
+		"with Redis": newNode,
+		"without Redis": func(t *testing.T, _ *redistest.BubbleServer, db *database, edit ...func(*Policy)) *testNode {
+			return lonelyNode(t, db, edit...)
+		},
+	} {
+		t.Run(situation, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *redistest.BubbleServer) {
+				k, db := keyOf("k"), newDatabase("v1")
+				db.takes = time.Second
+				a := nodeIn(t, b, db, func(p *Policy) { p.MaxLoads = 1 }) // none is left for a second load
+				first := a.goGet(k)
+				first.waits()
+				second := a.goFresh(k)
+				for _, c := range []call{first, second} {
+					g := c.wait()
+					equal(t, "value", g.value(), "v1")
+					equal(t, "took", g.took, time.Second)
+				}
+				equal(t, "loads", db.count(), 1)
+				equal(t, "waits for another node", a.Counts.Waits.Load(), 0)
+			})
+		})
+	}
+}
+
 func lonely(t *testing.T, _ *redistest.BubbleServer, db *database) *testNode {
 	return lonelyNode(t, db)
 }
@@ -522,6 +567,7 @@ func TestR22_AReadOfTheOldValueIsNotKeptOverWhatALoadHasBrought(t *testing.T) {
 		read.release()
 		equal(t, "the old Get", old.now().value(), "v0")
 		equal(t, "kept", a.kept(k), "v1")
+		equal(t, "v0 was kept, if only for a moment", a.everKept("v0"), false)
 		equal(t, "the next Get", a.get(k).value(), "v1")
 		equal(t, "loads", db.count(), 2)
 	})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"hash/fnv"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -24,8 +25,9 @@ const stringCodec byte = 's'
 type shelf struct {
 	db *database
 
-	mu   sync.Mutex // guards kept
-	kept map[string]*text
+	mu      sync.Mutex // guards what follows
+	kept    map[string]*text
+	history []string // the values that were kept, of all keys
 }
 
 // text is a string in a node's memory.
@@ -51,6 +53,7 @@ func (s *shelf) Keep(k Key, c Copy) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.kept[k.Text] = c.(*text)
+	s.history = append(s.history, c.(*text).value)
 }
 
 func (s *shelf) Drop(k Key) {
@@ -323,6 +326,13 @@ func (g got) value() string {
 		return "not found"
 	}
 	return g.Copy.(*text).value
+}
+
+// everKept tells whether the node has kept value for any key.
+func (n *testNode) everKept(value string) bool {
+	n.shelf.mu.Lock()
+	defer n.shelf.mu.Unlock()
+	return slices.Contains(n.shelf.history, value)
 }
 
 // call is a call in a goroutine of its own.

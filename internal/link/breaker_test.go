@@ -45,7 +45,7 @@ func isOpen(t *testing.T, l *Link) bool {
 
 func noDial(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }
 
-// trip opens the breaker: after a while of quiet, three calls find no answer.
+// trip opens the breaker: after a while of quiet, three calls find no answer. It is for a bubble.
 func trip(t *testing.T, l *Link) {
 	t.Helper()
 	time.Sleep(tripQuiet)
