@@ -137,8 +137,10 @@ func (n *Node) giveBack(ctx context.Context, k Key, token string, except Micros,
 		if now {
 			n.release(ctx, k, token, 0, except)
 		}
-		n.sleep(n.policy.RedisTimeout + time.Millisecond)
-		n.release(ctx, k, token, 0, except)
+		for range 2 { // the second for an answer that was lost, and a clock that was known badly
+			n.sleep(n.policy.RedisTimeout + time.Millisecond)
+			n.release(ctx, k, token, 0, except)
+		}
 	})
 	if !behind { // closing: there is no later
 		n.release(ctx, k, token, 0, except)
