@@ -44,7 +44,8 @@ func TestEndWaitsForAllWorkAndLetsNoneBegin(t *testing.T) {
 func TestDrainingLetsNoLoadBeginAndWaitsForThoseThatRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLife()
-		equal(t, "begins", l.beginLoad() && l.beginLoad(), true)
+		equal(t, "the first begins", l.beginLoad(), true)
+		equal(t, "the second begins", l.beginLoad(), true)
 		drained := make(chan error, 2)
 		for range 2 {
 			go func() { drained <- l.drain(t.Context()) }()

@@ -117,7 +117,7 @@ type database struct {
 func newDatabase(value string) *database { return &database{value: value} }
 
 func (db *database) load(ctx context.Context, key string) (string, error) {
-	value, err, takes, stop := db.begin()
+	value, takes, stop, err := db.begin()
 	defer db.end()
 	if stop != nil {
 		select {
@@ -134,13 +134,13 @@ func (db *database) load(ctx context.Context, key string) (string, error) {
 	return value, err
 }
 
-func (db *database) begin() (string, error, time.Duration, chan struct{}) {
+func (db *database) begin() (string, time.Duration, chan struct{}, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	db.loads++
 	db.running++
 	db.most = max(db.most, db.running)
-	return db.value, db.err, db.takes, db.stop
+	return db.value, db.takes, db.stop, db.err
 }
 
 func (db *database) end() {

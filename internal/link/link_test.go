@@ -47,7 +47,7 @@ func TestTheSameClientHasOneLinkUntilItsLastUserCloses(t *testing.T) {
 }
 
 func TestTwoClientsHaveTwoLinks(t *testing.T) {
-	if open(t, client(t)) == open(t, client(t)) {
+	if a, b := open(t, client(t)), open(t, client(t)); a == b {
 		t.Error("two clients share a link")
 	}
 }
