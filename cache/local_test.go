@@ -141,7 +141,9 @@ func haltingTierOf(t *testing.T, budget int64) haltingTier {
 			if i.Value.text == barrier {
 				l.reached <- struct{}{}
 				<-l.pass
+				return
 			}
+			l.refused(i)
 		},
 	})
 	must(t, err)
@@ -200,13 +202,17 @@ func TestASetThatLandsAfterANewerKeepDoesNotHideIt(t *testing.T) {
 			<-l.reached
 			old, newer := heldAs("k", 1), heldAs("k", 2)
 			l.keep(old)
+			l.barrier()
 			between(l)
 			l.keep(newer)
 			l.barrier()
+			finds(t, l.local, "k", newer)
 			l.next()
 			if h, ok := l.tier.Get(old.hash); !ok || h != old {
 				t.Fatal("the schedule was not forced: ristretto does not have the older copy")
 			}
+			finds(t, l.local, "k", newer)
+			l.next()
 			finds(t, l.local, "k", newer)
 		})
 	}

@@ -63,7 +63,7 @@ func drawSeeds() *seeds {
 	case os.Getenv("LEVEE_SOAK") == "1":
 		s.runs, s.ends = math.MaxInt64, time.Now().Add(time.Hour)
 	case hasRaceDetector():
-		s.runs = 150
+		s.runs = 200
 	default:
 		s.runs = 600
 	}
@@ -213,6 +213,7 @@ func (w *randomWorld) play() {
 
 // settle lets everything come to rest without faults. Then every key can be read on every node,
 // and after one more invalidation each has its newest version everywhere.
+// It runs in a bubble.
 func (w *randomWorld) settle() {
 	w.mu.Lock()
 	w.calm, w.calmLoad = true, time.Millisecond
@@ -243,6 +244,7 @@ func (w *randomWorld) readAll(good func(*ledger, answer) bool) {
 }
 
 // close closes all nodes in the middle of loads, and counts what they leave behind.
+// It runs in a bubble.
 func (w *randomWorld) close() {
 	w.mu.Lock()
 	w.calmLoad = w.o.LoadTimeout / 2

@@ -4,7 +4,11 @@ local h = read()
 local holddown = later(h, ARGV[3])
 local earlier = h and math.max(0, h.fresh - ms) or 0 -- the windows move with the end of freshness
 if h and h.kind == 'V' and h.iferror - earlier > ms then
-  redis.call('PEXPIRE', key, math.max(h.iferror - earlier, h.retry, holddown) - ms)
+  if h.failures > 0 then
+    touch(holddown - ms) -- the count of failures lives as long as it did
+  else
+    redis.call('PEXPIRE', key, math.max(h.iferror - earlier, holddown) - ms)
+  end
   patch($fresh, format(&fresh, h.fresh - earlier) .. format(&stale, h.stale - earlier)
     .. format(&iferror, h.iferror - earlier) .. format(&holddown, holddown))
   patch($token, NOLEASE)
