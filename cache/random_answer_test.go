@@ -17,6 +17,7 @@ type question struct {
 	until   time.Duration // when its caller leaves
 	known   int           // so many confirmations had come
 	version int           // what the database held
+	there   bool          // what may be served at once was in Redis
 }
 
 // answer is what a call brought.
@@ -71,11 +72,17 @@ func (l *ledger) floorOf(q *question) (low int, rule string) {
 	return low, rule
 }
 
-// inTime judges how long a call took. P6: a caller that leaves is gone at once.
+// inTime judges how long a call took. P6: a caller that leaves is gone at once. P2: nobody waits
+// for what is there already, but for those who have joined a load that was revoked, or that
+// goes on without Redis.
 func (l *ledger) inTime(q *question) {
-	now := l.w.now()
-	if late := now - min(q.until, now); late > time.Millisecond || now-q.began > l.w.wait {
-		l.broken("P6", "%v %v took %v, %v longer than its caller waited", q.node, q.deed, now-q.began, late)
+	now, before := l.w.now(), q.began-l.w.o.LoadTimeout-l.w.lag
+	took, late := now-q.began, now-min(q.until, now)
+	switch {
+	case late > time.Millisecond, took > l.w.wait:
+		l.broken("P6", "%v %v took %v, %v longer than its caller waited", q.node, q.deed, took, late)
+	case (q.deed == doGet || q.deed == doGetEntry) && q.there && took > l.w.o.RedisTimeout && !l.revokedSince(before) && !q.node.troubledSince(before):
+		l.broken("P2", "%v %v took %v, but there was something to serve", q.node, q.deed, took)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/levee-cache/levee/loader"
+	"github.com/levee-cache/levee/rebuild"
 )
 
 var errDatabase = errors.New("the database is down")
@@ -131,17 +132,47 @@ func (l *ledger) read() int {
 	return l.version
 }
 
-// lease is the token of the lease that is in Redis, or empty.
-func (l *ledger) lease() string {
+// raw is the entry in Redis, or empty.
+func (l *ledger) raw() string {
 	raw, err := l.w.bubble.Mini().Get(l.redisKey)
-	if err != nil || len(raw) < leaseAt {
+	if err != nil || len(raw) < rebuild.HeaderSize {
 		return ""
 	}
-	until, err := strconv.ParseInt(raw[untilAt:leaseAt], 16, 64)
-	if err != nil || until <= time.Now().UnixMilli() {
+	return raw
+}
+
+// lease is the token of the lease that is in Redis, or empty.
+func (l *ledger) lease() string {
+	raw := l.raw()
+	if raw == "" || millisAt(raw, untilAt) <= time.Now().UnixMilli() {
 		return ""
 	}
 	return tokenOf(raw)
 }
 
-func tokenOf(header string) string { return strings.Trim(header[tokenAt:startAt], ".") }
+func tokenOf(raw string) string { return strings.Trim(raw[tokenAt:startAt], ".") }
+
+// Where the windows end, before what is remembered of a failure and the lease.
+const (
+	instant = 11 // hex digits of milliseconds
+	freshAt = tokenAt - 2 - 5*instant
+	staleAt = freshAt + instant
+)
+
+func millisAt(raw string, at int) int64 {
+	ms, err := strconv.ParseInt(raw[at:at+instant], 16, 64)
+	if err != nil {
+		return 0
+	}
+	return ms
+}
+
+// servable tells whether there is a value in Redis that nobody has to wait for, and will be.
+func (l *ledger) servable() bool {
+	raw := l.raw()
+	soon := time.Now().Add(l.w.o.RedisTimeout).UnixMilli()
+	return raw != "" && (kindOf(raw) == rebuild.KindValue && millisAt(raw, staleAt) > soon ||
+		kindOf(raw) == rebuild.KindNotFound && millisAt(raw, freshAt) > soon)
+}
+
+func kindOf(raw string) rebuild.Kind { return rebuild.Kind(raw[len("LVE1")]) }

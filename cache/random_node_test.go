@@ -112,7 +112,6 @@ func (n *randomNode) disturb() (done func()) {
 }
 
 // partition keeps n from Redis for a while.
-// It runs in a bubble.
 func (n *randomNode) partition(s randomStep) {
 	done := n.disturb()
 	defer done()

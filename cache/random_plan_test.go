@@ -14,6 +14,7 @@ type randomPlan struct {
 	seed        uint64
 	o           cache.Options
 	faulty      bool
+	rows        bool          // Set is given row versions
 	readTimeout time.Duration // of the clients: then they try again
 	quantum     time.Duration // of times: a coarse one makes much happen at one instant
 	steps       []randomStep
@@ -39,6 +40,7 @@ const (
 	doRefresh
 	doSet
 	doDelete
+	doDeleteAll
 	doExpire
 	doWrite // to the database, and tell nobody
 	doDel   // as other programs do
@@ -57,24 +59,25 @@ var deeds = [...]struct {
 	name          string
 	calls, faults int
 }{
-	doGet:      {"get", 30, 0},
-	doGetEntry: {"getentry", 20, 0},
-	doGetFresh: {"getfresh", 8, 0},
-	doPeek:     {"peek", 6, 0},
-	doRefresh:  {"refresh", 7, 0},
-	doSet:      {"set", 9, 0},
-	doDelete:   {"delete", 14, 0},
-	doExpire:   {"expire", 8, 0},
-	doWrite:    {"write", 4, 0},
-	doDel:      {"del", 4, 0},
-	doFlush:    {"flush", 1, 0},
-	doRule:     {"rule", 0, 24},
-	doFreeze:   {"freeze", 0, 4},
-	doCut:      {"cut", 0, 4},
-	doRefuse:   {"refuse", 0, 2},
-	doRestart:  {"restart", 0, 1},
-	doKill:     {"kill", 0, 2},
-	doClose:    {"close", 0, 2},
+	doGet:       {"get", 30, 0},
+	doGetEntry:  {"getentry", 20, 0},
+	doGetFresh:  {"getfresh", 8, 0},
+	doPeek:      {"peek", 6, 0},
+	doRefresh:   {"refresh", 7, 0},
+	doSet:       {"set", 9, 0},
+	doDelete:    {"delete", 14, 0},
+	doDeleteAll: {"deleteall", 3, 0},
+	doExpire:    {"expire", 8, 0},
+	doWrite:     {"write", 4, 0},
+	doDel:       {"del", 4, 0},
+	doFlush:     {"flush", 1, 0},
+	doRule:      {"rule", 0, 24},
+	doFreeze:    {"freeze", 0, 4},
+	doCut:       {"cut", 0, 4},
+	doRefuse:    {"refuse", 0, 2},
+	doRestart:   {"restart", 0, 1},
+	doKill:      {"kill", 0, 2},
+	doClose:     {"close", 0, 2},
 }
 
 func (d deed) String() string { return deeds[d].name }
@@ -100,6 +103,7 @@ func planOf(seed uint64) *randomPlan {
 	p := &randomPlan{
 		seed:        seed,
 		faulty:      r.IntN(3) > 0,
+		rows:        r.IntN(3) == 0,
 		readTimeout: draw(r, 40*time.Millisecond, 3*time.Second),
 		quantum:     draw(r, time.Microsecond, time.Millisecond, 5*time.Millisecond),
 		o: cache.Options{

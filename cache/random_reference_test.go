@@ -130,17 +130,14 @@ func (l *ledger) absent(low int, life time.Duration) bool {
 // inspect looks into Redis. P4: no value there is older than the last confirmed invalidation.
 // P11: nothing lives for ever.
 func (l *ledger) inspect() {
-	mini := l.w.bubble.Mini()
-	raw, err := mini.Get(l.redisKey)
-	if err != nil || len(raw) < rebuild.HeaderSize {
+	raw := l.raw()
+	if raw == "" {
 		return
 	}
-	if mini.TTL(l.redisKey) <= 0 {
-		if again, _ := mini.Get(l.redisKey); again == raw { // it has not gone meanwhile
-			l.broken("P11", "the entry has no lifetime")
-		}
+	if l.w.bubble.Mini().TTL(l.redisKey) <= 0 && l.raw() == raw { // it has not gone meanwhile
+		l.broken("P11", "the entry has no lifetime")
 	}
-	switch kind, payload := rebuild.Kind(raw[len("LVE1")]), raw[rebuild.HeaderSize:]; {
+	switch kind, payload := kindOf(raw), raw[rebuild.HeaderSize:]; {
 	case kind == rebuild.KindValue && l.versionOf(payload) < l.floor:
 		l.broken("P4", "Redis holds %q after version %d was confirmed", payload, l.floor)
 	case kind == rebuild.KindNotFound && !l.absent(l.floor, forever):

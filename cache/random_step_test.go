@@ -15,7 +15,11 @@ func (w *randomWorld) do(s randomStep) {
 	case doGet, doGetEntry, doGetFresh, doPeek, doRefresh:
 		w.call(n, s)
 	case doSet, doDelete, doExpire:
-		w.write(s)
+		if n := w.write(s); s.pick%2 == 0 { // who writes often reads at once
+			w.call(n, randomStep{deed: doGetEntry, key: s.key})
+		}
+	case doDeleteAll:
+		n.deleteAll()
 	case doWrite:
 		w.change(s.key, func(*ledger, int) {})
 	case doDel:
@@ -47,7 +51,7 @@ func (w *randomWorld) ask(n *randomNode, s randomStep) *question {
 	defer w.mu.Unlock()
 	l := w.ledgers[s.key]
 	w.note(l.key, "%v: %v", n, s.deed)
-	q := &question{node: n, deed: s.deed, began: w.now(), until: forever, known: len(l.confirmed), version: l.version}
+	q := &question{node: n, deed: s.deed, began: w.now(), until: forever, known: len(l.confirmed), version: l.version, there: l.servable()}
 	if s.span > 0 {
 		q.until = q.began + s.span
 	}
@@ -116,12 +120,12 @@ func (w *randomWorld) change(key int, tell func(l *ledger, version int)) {
 }
 
 // write changes a row and tells a node.
-func (w *randomWorld) write(s randomStep) {
+func (w *randomWorld) write(s randomStep) (n *randomNode) {
 	w.change(s.key, func(l *ledger, version int) {
 		if s.deed == doSet && !exists(version) {
 			s.deed = doDelete
 		}
-		n := w.node(s.node)
+		n = w.node(s.node)
 		s.span = 0 // a writer stays: the next one's turn comes when Redis will hear no more of it
 		q := w.ask(n, s)
 		w.mu.Lock()
@@ -142,6 +146,7 @@ func (w *randomWorld) write(s randomStep) {
 			l.confirm(version, n)
 		}
 	})
+	return n
 }
 
 func (n *randomNode) tell(l *ledger, version int, d deed) error {
@@ -159,7 +164,41 @@ func (n *randomNode) tell(l *ledger, version int, d deed) error {
 	}
 	brings()
 	defer brings()
-	return n.Set(ctx, l.key, value(l.key, version))
+	var options []cache.SetOption
+	if n.w.rows {
+		options = append(options, cache.RowVersion(uint64(version)))
+	}
+	return n.Set(ctx, l.key, value(l.key, version), options...)
+}
+
+// deleteAll deletes all keys in one call. Nothing was written: each may be loaded again as it is.
+func (n *randomNode) deleteAll() {
+	w := n.w
+	var all []*question
+	var versions []int
+	var told []func()
+	for key := range w.keys {
+		all = append(all, w.ask(n, randomStep{deed: doDeleteAll, key: key}))
+	}
+	w.mu.Lock()
+	for _, l := range w.ledgers {
+		versions, told = append(versions, l.version), append(told, l.revokes())
+	}
+	w.mu.Unlock()
+	err := n.Delete(context.Background(), w.keys...)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, l := range w.ledgers {
+		told[i]()
+		w.note(l.key, "%v: deleteall from %v: %v", n, all[i].began, err)
+		switch {
+		case n.dead:
+		case err != nil:
+			l.excuse(all[i], err)
+		default:
+			l.confirm(versions[i], n)
+		}
+	}
 }
 
 // others do something to Redis that removes entries.
@@ -207,7 +246,6 @@ var (
 )
 
 // rule disturbs the next one or two commands of a kind. What it keeps lands later.
-// It runs in a bubble.
 func (n *randomNode) rule(s randomStep) {
 	fault, target := randomFaults[s.pick%5], randomTargets[s.pick/5%8]
 	n.note("%s of %s, %v", fault.name, target.name, s.span)

@@ -213,7 +213,6 @@ func (w *randomWorld) play() {
 
 // settle lets everything come to rest without faults. Then every key can be read on every node,
 // and after one more invalidation each has its newest version everywhere.
-// It runs in a bubble.
 func (w *randomWorld) settle() {
 	w.mu.Lock()
 	w.calm, w.calmLoad = true, time.Millisecond
@@ -244,7 +243,6 @@ func (w *randomWorld) readAll(good func(*ledger, answer) bool) {
 }
 
 // close closes all nodes in the middle of loads, and counts what they leave behind.
-// It runs in a bubble.
 func (w *randomWorld) close() {
 	w.mu.Lock()
 	w.calmLoad = w.o.LoadTimeout / 2

@@ -96,7 +96,6 @@ func (n *randomNode) travel(_ context.Context, cmds []redis.Cmder, next func() e
 	return err
 }
 
-// pause runs in a bubble.
 func pause(d time.Duration) {
 	if d > 0 {
 		time.Sleep(d)
