@@ -5,7 +5,6 @@ import "sync/atomic"
 // Counts are a node's counters since it was made.
 type Counts struct {
 	Remote        atomic.Int64 // answers served from Redis
-	RemoteStale   atomic.Int64 // of these, stale ones
 	Loads         atomic.Int64 // loader calls
 	LoadErrors    atomic.Int64 // of these, failed ones; not found is no failure
 	Abandoned     atomic.Int64 // of these, given up on at LoadTimeout or on closing

@@ -232,9 +232,6 @@ func (f *flight) serve(s sight, v Verdict) Answer {
 		n.failed.clear(f.key.Text)
 	}
 	n.Counts.Remote.Add(1)
-	if s.view.State.value() && s.view.State != Fresh {
-		n.Counts.RemoteStale.Add(1)
-	}
 	if v.Refresh {
 		n.Tend(f.ctx, f.key, s.copy)
 	}
