@@ -139,7 +139,11 @@ func (n *Node) giveBack(ctx context.Context, k Key, token string, except Micros,
 		}
 		for range 2 { // the second for an answer that was lost, and a clock that was known badly
 			n.sleep(n.policy.RedisTimeout + time.Millisecond)
+			if now && n.life.ended() {
+				return // once is all that Close waits for
+			}
 			n.release(ctx, k, token, 0, except)
+			now = now || n.life.ended()
 		}
 	})
 	if !behind { // closing: there is no later
