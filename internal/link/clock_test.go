@@ -64,14 +64,18 @@ func TestASampleThatContradictsMeansThatTheClockWasSet(t *testing.T) {
 	}
 }
 
-func TestAnOldSampleGivesWayToALooserOne(t *testing.T) {
-	c := NewClock()
-	c.Observe("", 0, ms, serverAt(0, time.Minute))
-	late := Instant(offsetLife) + 2*ms
-	c.Observe("", late-400*ms, late, serverAt(late-400*ms, time.Minute)) // at the edge of its round trip
-	knows(t, c, "", late, time.Minute, 201*time.Millisecond)
-	if got, _ := c.ServerMicros("", late); got > serverAt(late, time.Minute-100*time.Millisecond) {
-		t.Error("the sample of half a minute ago was kept")
+func TestAnOldSampleGivesWayToALooserOneAndAYoungOneDoesNot(t *testing.T) {
+	const trip = 5 * time.Second // an answer from the edge of it would say 2.5 s less than is true
+	for age, off := range map[time.Duration]time.Duration{
+		offsetLife - time.Second: 0,
+		offsetLife + time.Second: -trip / 2,
+	} {
+		c := NewClock()
+		c.Observe("", 0, ms, serverAt(0, time.Minute))
+		received := ms.Add(age)
+		sent := received.Add(-trip)
+		c.Observe("", sent, received, serverAt(sent, time.Minute))
+		knows(t, c, "", received, time.Minute+off, time.Millisecond)
 	}
 }
 
