@@ -129,7 +129,7 @@ func TestAllocHitPastTheTable(t *testing.T) {
 	countable(t)
 	l := tierOf[int](t, roomyBudget)
 	large, recent := heldAs("large", 1), heldAs("recent", 1)
-	large.size = int(l.hot.most)
+	large.size = hotSize
 	l.keep(large)
 	l.tier.Wait()
 	l.keep(recent)

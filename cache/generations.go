@@ -18,8 +18,12 @@ const (
 
 // newGenerations makes a stripe for every 4 KiB of the budget.
 func newGenerations(budget int64) generations {
-	n := min(max(budget>>12, fewStripes), manyStripes)
-	return make(generations, 1<<bits.Len64(uint64(n-1)))
+	return make(generations, powerOfTwo(budget>>12, fewStripes, manyStripes))
+}
+
+// powerOfTwo is the first one that is not below n, from few to many.
+func powerOfTwo(n, few, many int64) int {
+	return 1 << bits.Len64(uint64(min(max(n, few), many)-1))
 }
 
 func (g generations) of(hash uint64) *atomic.Uint64 { return &g[hash&uint64(len(g)-1)] }

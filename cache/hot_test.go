@@ -10,14 +10,6 @@ import (
 	"github.com/levee-cache/levee/internal/link"
 )
 
-// hotTier is a small tier whose table takes copies of any cost.
-func hotTier(t *testing.T) *local[int] {
-	t.Helper()
-	l := tierOf[int](t, smallBudget)
-	l.hot.most = smallBudget
-	return l
-}
-
 // heat keeps h and has it in ristretto and in the table.
 func heat(t *testing.T, l *local[int], h *held[int]) {
 	t.Helper()
@@ -30,7 +22,7 @@ func heat(t *testing.T, l *local[int], h *held[int]) {
 }
 
 func TestAHitInTheTableAsksNobody(t *testing.T) {
-	l := hotTier(t)
+	l := tierOf[int](t, smallBudget)
 	h := heldAs("k", 1)
 	heat(t, l, h)
 	l.recent.drop(h.hash)
@@ -44,7 +36,7 @@ func TestAHitInTheTableAsksNobody(t *testing.T) {
 }
 
 func TestTheTableNeverServesAReplacedCopy(t *testing.T) {
-	l := hotTier(t)
+	l := tierOf[int](t, smallBudget)
 	old, newer := heldAs("k", 1), heldAs("k", 2)
 	heat(t, l, old)
 	l.keep(newer)
@@ -54,7 +46,7 @@ func TestTheTableNeverServesAReplacedCopy(t *testing.T) {
 }
 
 func TestTheTableNeverServesADroppedCopy(t *testing.T) {
-	l := hotTier(t)
+	l := tierOf[int](t, smallBudget)
 	h := heldAs("k", 1)
 	heat(t, l, h)
 	l.drop(keyOf("k"))
@@ -85,7 +77,7 @@ func evict(t *testing.T, l *local[int], h *held[int]) {
 
 func TestTheTableNeverServesAnEvictedCopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := hotTier(t)
+		l := tierOf[int](t, smallBudget)
 		h := heldAs("k", 1)
 		heat(t, l, h)
 		evict(t, l, h)
@@ -100,7 +92,7 @@ func TestTheTableNeverServesAnEvictedCopy(t *testing.T) {
 
 // Keys of one place in the table take it from each other, and never answer for each other.
 func TestKeysThatShareAPlaceInTheTableAreAllFound(t *testing.T) {
-	l := hotTier(t)
+	l := tierOf[int](t, smallBudget)
 	all := make([]*held[int], 5)
 	for i := range all {
 		all[i] = &held[int]{text: fmt.Sprint(i), hash: 7<<32 | uint64(i), value: i}
@@ -119,14 +111,17 @@ func TestKeysThatShareAPlaceInTheTableAreAllFound(t *testing.T) {
 	l.hot.remove(nil)
 }
 
-func TestTheTableIsASixteenthOfTheBudgetAtMost(t *testing.T) {
-	l := tierOf[int](t, roomyBudget)
-	if most := l.hot.most * hotSlots; most > roomyBudget/16 {
-		t.Errorf("the table may hold %d bytes", most)
+func TestTheTableTakesNoMoreThanTheBudget(t *testing.T) {
+	for _, budget := range []int64{64 << 10, smallBudget, 1 << 20, 64 << 20, 1 << 30} {
+		slots := int64(len(newHot[int](budget)))
+		if slots*hotSize > budget {
+			t.Errorf("of %d bytes the table may hold %d", budget, slots*hotSize)
+		}
 	}
+	l := tierOf[int](t, roomyBudget)
 	fits, large := heldAs("fits", 1), heldAs("large", 1)
-	fits.size = int(l.hot.most - fits.cost())
-	large.size = int(l.hot.most-large.cost()) + 1
+	fits.size = int(hotSize - fits.cost())
+	large.size = int(hotSize-large.cost()) + 1
 	l.hot.put(fits)
 	l.hot.put(large)
 	equal(t, "one that fits", l.hot.at(fits.hash).Load(), fits)
@@ -142,7 +137,7 @@ func TestRistrettoIsKeptInformedOfWhatTheTableServes(t *testing.T) {
 		t.Skip("under the race detector sync.Pool forgets, and with it ristretto what is asked for")
 	}
 	synctest.Test(t, func(t *testing.T) {
-		l := hotTier(t)
+		l := tierOf[int](t, smallBudget)
 		h := heldAs("k", 1)
 		heat(t, l, h)
 		for round := range 20 {

@@ -26,15 +26,14 @@ type local[V any] struct {
 const (
 	countersPer  = 100     // bytes of budget for each of ristretto's frequency counters
 	mostCounters = 1 << 24 // they take about 3 bytes each
-	recentShare  = 16      // of the budget goes to recent, and to hot
+	recentShare  = 16      // of the budget goes to recent
 )
 
 func newLocal[V any](budget int64) (*local[V], error) {
 	if budget == 0 {
 		return nil, nil
 	}
-	l := &local[V]{recent: newRecent[V](budget / recentShare), generations: newGenerations(budget)}
-	l.hot.most = budget / recentShare / hotSlots
+	l := &local[V]{hot: newHot[V](budget), recent: newRecent[V](budget / recentShare), generations: newGenerations(budget)}
 	tier, err := ristretto.NewCache(&ristretto.Config[uint64, *held[V]]{
 		NumCounters:        min(max(budget/countersPer, 1000), mostCounters),
 		MaxCost:            budget,

@@ -296,7 +296,6 @@ func TestB110_EqualHashesNeverGiveAnotherKeysValue(t *testing.T) {
 func TestReadersNeverSeeWhatADropHasTakenAway(t *testing.T) {
 	const keys, rounds = 8, 1500
 	l := tierOf[int64](t, smallBudget)
-	l.hot.most = smallBudget
 	var floor [keys]atomic.Int64 // nothing below it may be seen any more
 	var readers, writers sync.WaitGroup
 	stop := make(chan struct{})
