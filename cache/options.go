@@ -16,7 +16,9 @@ const Off = -1
 type Options struct {
 	// Redis is the client of the shared tier: a *redis.Client, *redis.ClusterClient or any
 	// other UniversalClient but redis.Ring. It is never closed by the cache and none of its
-	// options is changed. Nil protects this process only.
+	// options is changed. Nil protects this process only; values are encoded all the same, so
+	// that adding Redis later changes nothing: what the codec cannot encode is not kept, and
+	// what it leaves out (unexported fields, under JSON) is missing from what Set keeps.
 	Redis redis.UniversalClient
 
 	// TTL is how long a value is fresh, counted from when it is stored. Required.
@@ -28,7 +30,8 @@ type Options struct {
 	TTLJitter float64
 
 	// StaleWhileRevalidate is how long after its fresh time a value is served at once while
-	// one node refreshes it (RFC 5861). Default min(TTL, 10 s); Off for never.
+	// one node refreshes it (RFC 5861). Default min(TTL, 10 s), or a set StaleIfError if that
+	// is shorter; Off for never.
 	StaleWhileRevalidate time.Duration
 
 	// StaleIfError is how long after its fresh time a value is served if the refresh fails,

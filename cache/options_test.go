@@ -127,6 +127,13 @@ func TestStaleIfErrorIsNeverShorterThanStaleWhileRevalidate(t *testing.T) {
 	saying(t, err, "Options.StaleIfError", "below StaleWhileRevalidate, 20s")
 }
 
+func TestADefaultGivesWayToAShorterStaleIfError(t *testing.T) {
+	o, err := minute.with(setting{"StaleIfError", 5 * time.Second}).validate()
+	must(t, err)
+	equal(t, "StaleIfError", o.StaleIfError, 5*time.Second)
+	equal(t, "StaleWhileRevalidate", o.StaleWhileRevalidate, 5*time.Second)
+}
+
 var durations = []string{"TTL", "StaleWhileRevalidate", "StaleIfError", "NegativeTTL", "ErrorBackoff", "LoadTimeout", "WaitTimeout", "Lease", "LocalTTL", "RedisTimeout"}
 
 var faults = []struct {

@@ -82,8 +82,7 @@ func (o Options) validate() (Options, error) {
 		c.duration("TTL", &o.TTL, 0, false)
 	}
 	ttl := max(o.TTL, 0)
-	c.duration("StaleWhileRevalidate", &o.StaleWhileRevalidate, min(ttl, 10*time.Second), true)
-	o.staleIfError(c)
+	o.windows(c, ttl)
 	c.duration("NegativeTTL", &o.NegativeTTL, min(ttl, 5*time.Second), true)
 	c.duration("ErrorBackoff", &o.ErrorBackoff, 500*time.Millisecond, true)
 	c.duration("LoadTimeout", &o.LoadTimeout, 30*time.Second, false)
@@ -99,7 +98,14 @@ func (o Options) validate() (Options, error) {
 	return o, errors.Join(c.faults...)
 }
 
-func (o *Options) staleIfError(c *checker) {
+// windows reads the two stale windows. A default never stands in the way of what was set: the
+// shorter StaleIfError shortens it.
+func (o *Options) windows(c *checker, ttl time.Duration) {
+	revalidate := min(ttl, 10*time.Second)
+	if o.StaleIfError > 0 {
+		revalidate = min(revalidate, o.StaleIfError)
+	}
+	c.duration("StaleWhileRevalidate", &o.StaleWhileRevalidate, revalidate, true)
 	if o.StaleIfError > 0 && o.StaleIfError < o.StaleWhileRevalidate {
 		c.fault("StaleIfError", "%v is below StaleWhileRevalidate, %v", o.StaleIfError, o.StaleWhileRevalidate)
 	}
