@@ -14,6 +14,9 @@ func (f *flight) alone(why error) (Answer, error) {
 		return Answer{}, ErrClosed
 	}
 	s := f.recall()
+	if errors.Is(why, errAlone) && s.copy != nil && n.clock.Now() >= s.copy.Meta().Believed {
+		s.view.State, s.copy = Gone, nil // Redis is not away, and has shown something else
+	}
 	switch v := Decide(s.view, f.onlyFresh); v.Deed {
 	case Serve:
 		return f.serveAlone(s, why), nil

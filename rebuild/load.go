@@ -184,7 +184,7 @@ func (n *Node) fail(ctx context.Context, l *load, err error) {
 	if n.running.valid(l.ticket) {
 		n.failed.record(l.key.Text, err)
 	}
-	n.policy.Logger.Warn("levee: a load failed", "key", l.key.Redis, "error", err)
+	n.logFailure(l.key, err)
 	switch {
 	case l.lease == nil:
 	case n.policy.Backoff == 0:
@@ -192,4 +192,13 @@ func (n *Node) fail(ctx context.Context, l *load, err error) {
 	default:
 		n.conclude(ctx, l, scripts.fail, n.failure(err)...)
 	}
+}
+
+// logFailure also tells where a load panicked: of one that nobody waits for, nobody else is told.
+func (n *Node) logFailure(k Key, err error) {
+	if p, ok := errors.AsType[*loader.PanicError](err); ok {
+		n.policy.Logger.Error("levee: a load panicked", "key", k.Redis, "error", err, "stack", string(p.Stack))
+		return
+	}
+	n.policy.Logger.Warn("levee: a load failed", "key", k.Redis, "error", err)
 }

@@ -35,6 +35,20 @@ func TestAColdKeyIsLoadedOnceHoweverManyNodesAsk(t *testing.T) {
 	})
 }
 
+// Between its look and its flight another flight may have ended.
+func TestB02_ALateArriverIsServedFromMemoryWithoutACommand(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *redistest.BubbleServer) {
+		k := keyOf("k")
+		a := newNode(t, b, newDatabase("v1"))
+		equal(t, "value", a.get(k).value(), "v1")
+		asked := a.faults.Delay(redistest.Any, 0)
+		g := a.get(k)
+		equal(t, "value", g.value(), "v1")
+		equal(t, "source", g.Source, Local)
+		equal(t, "commands", asked.Count(), 0)
+	})
+}
+
 func TestAColdMissTakesThreeRoundTripsAndARemoteHitOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *redistest.BubbleServer) {
 		k, db := keyOf("k"), newDatabase("v1")
@@ -326,6 +340,28 @@ func TestAfterWaitTimeoutANodeLoadsOnceForItselfAndStoresNothing(t *testing.T) {
 	})
 }
 
+// P5: its entry was deleted elsewhere, and somebody holds the lease for long.
+func TestAfterWaitTimeoutACopyIsServedOnlyIfItIsStillBelieved(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *redistest.BubbleServer) {
+		k, db := keyOf("k"), newDatabase("v1")
+		waits := func(p *Policy) { p.WaitTimeout = 500 * time.Millisecond }
+		n, holder := newNode(t, b, db, waits), newNode(t, b, db)
+		equal(t, "value", n.get(k).value(), "v1")
+		db.set("v2")
+		must(t, holder.delete(k))
+		resume := db.pause()
+		held := holder.goGet(k)
+		held.waits()
+		db.edit(func() { db.stop = nil })
+		time.Sleep(n.policy.LocalTTL)
+		g := n.get(k)
+		equal(t, "value", g.value(), "v2")
+		equal(t, "wait", g.took, n.policy.WaitTimeout)
+		resume()
+		equal(t, "the holder's", held.now().value(), "v2")
+	})
+}
+
 func TestARefreshWaitsNoLongerThanWaitTimeoutEither(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *redistest.BubbleServer) {
 		k, db := keyOf("k"), newDatabase("own")
@@ -369,6 +405,30 @@ func TestAFreshEntryOfAnotherCodecIsLoadedBesideAndNotOverwritten(t *testing.T) 
 		equal(t, "value when it is stale", n.get(k).value(), "v1")
 		synctest.Wait()
 		equal(t, "what stands there then", r.entry().Payload, "v1")
+	})
+}
+
+// P8 also where Redis keeps no memory of failures: a load without a lease tells it nothing.
+func TestAFailureBesideAnEntryIsRememberedByItsNode(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *redistest.BubbleServer) {
+		k, db := keyOf("k"), newDatabase("v1")
+		db.err = errors.New("the database is away")
+		n, r := newNode(t, b, db), rigOf(t, b, k)
+		h := r.valued(time.Minute, 2*time.Minute, time.Hour)
+		h.Codec = 'z'
+		r.put(h, "theirs")
+		for range 10 {
+			if err := n.get(k).err; !errors.Is(err, db.err) {
+				t.Fatalf("got %v", err)
+			}
+		}
+		equal(t, "loads", db.count(), 1)
+		equal(t, "answered from the back-off", n.Counts.Backoffs.Load(), 9)
+		time.Sleep(n.policy.Backoff)
+		if err := n.get(k).err; !errors.Is(err, db.err) {
+			t.Fatalf("got %v", err)
+		}
+		equal(t, "loads after the back-off", db.count(), 2)
 	})
 }
 

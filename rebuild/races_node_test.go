@@ -1,6 +1,7 @@
 package rebuild
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -124,6 +125,24 @@ func TestR05_ADeleteThatGivesUpHasForgottenBeforeItReturns(t *testing.T) {
 	})
 }
 
+// TestR05_ADeleteWhoseCallerLeavesHasForgottenBeforeItReturns: its script has not even been sent.
+func TestR05_ADeleteWhoseCallerLeavesHasForgottenBeforeItReturns(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *redistest.BubbleServer) {
+		k, db := keyOf("k"), newDatabase("v1")
+		a := newNode(t, b, db)
+		equal(t, "value", a.get(k).value(), "v1")
+		sent := a.holdCall(redistest.Script(scripts.remove))
+		ctx, leave := context.WithTimeout(t.Context(), a.policy.RedisTimeout/10)
+		defer leave()
+		err := a.Delete(ctx, []Key{k})
+		if _, ok := errors.AsType[*InvalidationError](err); !ok || !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("got %v", err)
+		}
+		equal(t, "kept", a.kept(k), "")
+		sent.release()
+	})
+}
+
 // TestR05_AReadThatOvertookADeleteBeyondItsBudgetIsNotKept: the caller was told after
 // RedisTimeout that nothing is confirmed; the script runs after that.
 func TestR05_AReadThatOvertookADeleteBeyondItsBudgetIsNotKept(t *testing.T) {
@@ -229,6 +248,28 @@ func TestR10_ALeaseWhoseReplyWasLostIsGivenBackAtOnce(t *testing.T) {
 		equal(t, "the other node", g.value(), "v1")
 		equal(t, "waited", g.took, 0)
 	})
+}
+
+// TestR11_BeliefInWhatRedisHasNotConfirmedCountsFromTheLoadsStart: a delete on another node may
+// have come while it ran.
+func TestR11_BeliefInWhatRedisHasNotConfirmedCountsFromTheLoadsStart(t *testing.T) {
+	const takes = 400 * time.Millisecond
+	for situation, fault := range map[string]func(*redistest.Faults){
+		"Redis is away":              func(f *redistest.Faults) { f.Fail(redistest.Script(scripts.acquire), nil) },
+		"the commit's reply is lost": func(f *redistest.Faults) { f.LoseReply(redistest.Script(scripts.commit)) },
+	} {
+		t.Run(situation, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *redistest.BubbleServer) {
+				k, db := keyOf("k"), newDatabase("v1")
+				db.takes = takes
+				a := newNode(t, b, db)
+				fault(a.faults)
+				began := a.Now()
+				equal(t, "value", a.get(k).value(), "v1")
+				equal(t, "believed until", a.shelf.Lookup(k).Meta().Believed, began.Add(a.policy.LocalTTL))
+			})
+		})
+	}
 }
 
 func TestR12_AWaiterWhoseLeaseWasRemovedByAStrangerIsWokenByTheRefusedCommit(t *testing.T) {

@@ -1,6 +1,7 @@
 package rebuild
 
 import (
+	"bytes"
 	"context"
 	"errors"
 
@@ -23,6 +24,7 @@ func (n *Node) Set(ctx context.Context, k Key, c Copy, row uint64) error {
 	case n.server.link == nil:
 		return n.setAlone(k, e)
 	}
+	e.payload = bytes.Clone(e.payload) // once Set has returned, its caller may change what it gave
 	return n.detach(ctx, []Key{k}, func(ctx context.Context) error {
 		return n.set(ctx, k, e, row)
 	})

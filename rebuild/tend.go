@@ -63,6 +63,8 @@ func (f *flight) settle(m *Meta, s sight) {
 	switch state := s.view.State; {
 	case s.lease != nil:
 		n.loadInBackground(f.ctx, m, n.newLoad(f.key, s.lease), s.slot)
+	case (state == Gone || state == Pass) && m.Identity == Identity{}: // it was never there
+		m.restFor(now, time.Duration(m.Believed-now))
 	case state == Gone || state == Pass: // nothing old is served for it any more
 		n.running.keep(f.ticket, func() { n.values.Drop(f.key) })
 	case state == Fresh || state == NotFound:

@@ -34,9 +34,13 @@ func (l *Link) Client(t TB, edit ...func(*redis.Options)) *redis.Client {
 func (l *Link) dial(context.Context, string, string) (net.Conn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	refusal := &net.OpError{Op: "dial", Net: "tcp", Addr: wireAddr, Err: syscall.ECONNREFUSED}
+	if l.refused { // a server that is being closed is not looked at
+		return nil, refusal
+	}
 	srv := l.server.Mini().Server()
-	if l.refused || srv == nil {
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: wireAddr, Err: syscall.ECONNREFUSED}
+	if srv == nil {
+		return nil, refusal
 	}
 	client, server := newWire(l.frozen)
 	l.ends = append(l.ends, client)
