@@ -6,17 +6,17 @@ import (
 	"github.com/levee-cache/levee/rebuild"
 )
 
-// held is a value in this process's memory: what package rebuild moves as a Copy. Only keep
-// writes to it once it has been made, before anybody else can see it.
+// held is a value in this process's memory: what package rebuild moves as a Copy. Once it can
+// be seen by others, only its atomics change.
 type held[V any] struct {
-	meta       rebuild.Meta
-	text       string // the key's, compared on every hit: the tiers know hashes only
-	hash       uint64
-	value      V
-	size       int         // of the encoded value
-	generation uint64      // of the key's stripe when it was kept
-	serial     uint64      // the order of keeping
-	replaced   atomic.Bool // a newer copy has been kept since
+	meta     rebuild.Meta
+	text     string // the key's, compared on every hit: the tiers know hashes only
+	hash     uint64
+	value    V
+	size     int           // of the encoded value
+	serial   uint64        // the order of keeping
+	replaced atomic.Bool   // a newer copy has been kept since, or the key was dropped
+	turn     atomic.Uint64 // of its place in the hot table when it was put there
 }
 
 // Meta is for package rebuild.

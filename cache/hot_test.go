@@ -16,7 +16,7 @@ func heat(t *testing.T, l *local[int], h *held[int]) {
 	l.keep(h)
 	l.tier.Wait()
 	equal(t, "found", l.lookup(h.hash, h.text, asking), h)
-	if l.hot.at(h.hash).Load() != h {
+	if l.hot.at(h.hash).copy.Load() != h {
 		t.Fatal("the copy is not in the table, so this test says nothing")
 	}
 }
@@ -27,12 +27,18 @@ func TestAHitInTheTableAsksNobody(t *testing.T) {
 	heat(t, l, h)
 	l.recent.drop(h.hash)
 	l.tier.Del(h.hash)
-	l.hot.put(h)
+	l.put(h)
 	for now := link.Instant(1); now < sampleEvery; now++ {
 		equal(t, "found", l.lookup(h.hash, "k", now), h)
 	}
 	equal(t, "found when ristretto is asked", l.lookup(h.hash, "k", sampleEvery), nil)
 	equal(t, "found after that", l.lookup(h.hash, "k", 1), nil)
+}
+
+// put puts h into the table.
+func (l *local[V]) put(h *held[V]) {
+	s := l.hot.at(h.hash)
+	s.put(h, s.turn.Load())
 }
 
 func TestTheTableNeverServesAReplacedCopy(t *testing.T) {
@@ -41,7 +47,7 @@ func TestTheTableNeverServesAReplacedCopy(t *testing.T) {
 	heat(t, l, old)
 	l.keep(newer)
 	finds(t, l, "k", newer)
-	l.hot.put(old) // by a reader that had asked before
+	l.put(old) // by a reader that had asked before
 	finds(t, l, "k", newer)
 }
 
@@ -51,8 +57,37 @@ func TestTheTableNeverServesADroppedCopy(t *testing.T) {
 	heat(t, l, h)
 	l.drop(keyOf("k"))
 	finds(t, l, "k", nil)
-	l.hot.put(h) // by a reader that had asked before
+	l.put(h) // by a reader that had asked before
 	finds(t, l, "k", nil)
+}
+
+// A reader was given the copy by ristretto, which then evicted it: nobody finds it any more who
+// could mark it.
+func TestTheTableNeverServesACopyThatWasEvictedAndThenDropped(t *testing.T) {
+	for situation, change := range map[string]func(l *local[int]){
+		"dropped": func(l *local[int]) { l.drop(keyOf("k")) },
+		"replaced": func(l *local[int]) {
+			l.keep(heldAs("k", 2))
+			l.recent.drop(hashOf("k"))
+			l.tier.Wait()
+			l.tier.Del(hashOf("k"))
+		},
+	} {
+		t.Run(situation, func(t *testing.T) {
+			l := tierOf[int](t, smallBudget)
+			h := heldAs("k", 1)
+			heat(t, l, h)
+			s := l.hot.at(h.hash)
+			turn := s.turn.Load()
+			l.recent.drop(h.hash)
+			l.tier.Del(h.hash)
+			l.keep(heldAs("other", 1)) // ristretto is done with what came before
+			l.tier.Wait()
+			change(l)
+			s.put(h, turn)
+			finds(t, l, "k", nil)
+		})
+	}
 }
 
 // evict keeps others that are asked for more often until ristretto gives h up. It is for use in a bubble.
@@ -82,7 +117,7 @@ func TestTheTableNeverServesAnEvictedCopy(t *testing.T) {
 		heat(t, l, h)
 		evict(t, l, h)
 		time.Sleep(2 * recently)
-		if l.hot.at(h.hash).Load() == h {
+		if l.hot.at(h.hash).copy.Load() == h {
 			t.Error("the evicted copy is still in the table")
 		}
 		finds(t, l, "k", nil)
@@ -105,9 +140,9 @@ func TestKeysThatShareAPlaceInTheTableAreAllFound(t *testing.T) {
 		equal(t, "found", l.lookup(h.hash, h.text, now), h)
 	}
 	l.hot.remove(all[0])
-	l.hot.put(all[1])
+	l.put(all[1])
 	l.hot.remove(all[0]) // does not take out the other
-	equal(t, "in the place", l.hot.at(all[0].hash).Load(), all[1])
+	equal(t, "in the place", l.hot.at(all[0].hash).copy.Load(), all[1])
 	l.hot.remove(nil)
 }
 
@@ -122,10 +157,10 @@ func TestTheTableTakesNoMoreThanTheBudget(t *testing.T) {
 	fits, large := heldAs("fits", 1), heldAs("large", 1)
 	fits.size = int(hotSize - fits.cost())
 	large.size = int(hotSize-large.cost()) + 1
-	l.hot.put(fits)
-	l.hot.put(large)
-	equal(t, "one that fits", l.hot.at(fits.hash).Load(), fits)
-	equal(t, "one that does not", l.hot.at(large.hash).Load(), nil)
+	l.put(fits)
+	l.put(large)
+	equal(t, "one that fits", l.hot.at(fits.hash).copy.Load(), fits)
+	equal(t, "one that does not", l.hot.at(large.hash).copy.Load(), nil)
 	l.keep(large)
 	l.tier.Wait()
 	finds(t, l, "large", large)

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/dgraph-io/ristretto/v2"
 
@@ -10,13 +11,15 @@ import (
 )
 
 // local is the tier in this process: ristretto, and what it takes to keep promises on it. A
-// nil local holds nothing.
+// copy that has been replaced or dropped is marked wherever it is or is still to become
+// visible, so that no other key pays for it. A nil local holds nothing.
 type local[V any] struct {
-	tier        *ristretto.Cache[uint64, *held[V]]
-	hot         hot[V]
-	recent      *recent[V]
-	generations generations
-	gate        gate
+	tier    *ristretto.Cache[uint64, *held[V]]
+	hot     hot[V]
+	recent  *recent[V]
+	queued  *queued[V]
+	gate    gate
+	refused atomic.Int64 // copies that ristretto did not take
 
 	mu     sync.Mutex // guards what follows, and writes to tier against its Close
 	closed bool
@@ -33,17 +36,25 @@ func newLocal[V any](budget int64) (*local[V], error) {
 	if budget == 0 {
 		return nil, nil
 	}
-	l := &local[V]{hot: newHot[V](budget), recent: newRecent[V](budget / recentShare), generations: newGenerations(budget)}
-	tier, err := ristretto.NewCache(&ristretto.Config[uint64, *held[V]]{
+	l := &local[V]{hot: newHot[V](budget), recent: newRecent[V](budget / recentShare), queued: newQueued[V]()}
+	tier, err := ristretto.NewCache(l.config(budget))
+	l.tier = tier
+	return l, err
+}
+
+func (l *local[V]) config(budget int64) *ristretto.Config[uint64, *held[V]] {
+	return &ristretto.Config[uint64, *held[V]]{
 		NumCounters:        min(max(budget/countersPer, 1000), mostCounters),
 		MaxCost:            budget,
 		BufferItems:        64,
 		IgnoreInternalCost: true, // overhead counts it
-		OnExit:             l.hot.remove,
-		OnReject:           l.refused,
-	})
-	l.tier = tier
-	return l, err
+		Cost: func(h *held[V]) int64 { // is asked when ristretto takes a copy out of its queue
+			l.queued.taken(h)
+			return h.cost()
+		},
+		OnExit:   l.hot.remove,
+		OnReject: func(*ristretto.Item[*held[V]]) { l.refused.Add(1) },
+	}
 }
 
 // lookup returns the newest copy of a key, whatever its windows, or nil. It takes no lock that
@@ -54,44 +65,39 @@ func (l *local[V]) lookup(hash uint64, text string, now link.Instant) *held[V] {
 	if l == nil || l.gate.shut.Load() {
 		return nil
 	}
-	h := l.hot.at(hash).Load()
-	if l.good(h, hash, text) && uint64(now)%sampleEvery != 0 {
+	h := l.hot.at(hash).get()
+	if h.of(hash, text) && uint64(now)%sampleEvery != 0 {
 		return h
 	}
-	if h = l.ask(hash, h); l.good(h, hash, text) {
+	if h = l.ask(hash); h.of(hash, text) {
 		return h
 	}
-	if h = l.recent.get(hash); l.good(h, hash, text) {
+	if h = l.recent.get(hash); h.of(hash, text) {
 		return h
 	}
 	return nil
 }
 
-// good tells whether h is a copy of this key that nothing has invalidated.
-func (l *local[V]) good(h *held[V], hash uint64, text string) bool {
-	return h != nil && h.hash == hash && h.text == text && !h.replaced.Load() &&
-		h.generation == l.generations.of(hash).Load()
+// of tells whether h is a copy of this key, and still good.
+func (h *held[V]) of(hash uint64, text string) bool {
+	return h != nil && h.hash == hash && h.text == text && !h.replaced.Load()
 }
 
-// ask asks ristretto, and brings the table up to date: seen is what it had.
-func (l *local[V]) ask(hash uint64, seen *held[V]) *held[V] {
+// ask asks ristretto, and brings the table up to date.
+func (l *local[V]) ask(hash uint64) *held[V] {
 	inside, ok := l.gate.enter()
 	if !ok {
 		return nil
 	}
 	defer inside.Add(-1)
+	s := l.hot.at(hash)
+	turn, seen := s.turn.Load(), s.copy.Load()
 	h, ok := l.tier.Get(hash)
-	if !ok {
-		if seen != nil && seen.hash == hash {
-			l.hot.remove(seen)
-		}
-		return nil
-	}
-	if newer := l.recent.get(hash); newer != nil && newer.serial > h.serial {
-		return newer // still in ristretto's queue, behind h
-	}
-	if h != seen {
-		l.hot.put(h)
+	switch {
+	case ok:
+		s.put(h, turn)
+	case seen != nil && seen.hash == hash:
+		l.hot.remove(seen)
 	}
 	return h
 }
@@ -101,7 +107,6 @@ func (l *local[V]) keep(h *held[V]) {
 	if l == nil {
 		return
 	}
-	h.generation = l.generations.of(h.hash).Load()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -109,22 +114,34 @@ func (l *local[V]) keep(h *held[V]) {
 	}
 	l.serial++
 	h.serial = l.serial
-	old, _ := l.tier.Get(h.hash)
-	for _, older := range []*held[V]{old, l.recent.put(h), l.hot.at(h.hash).Load()} {
-		if older != nil && older.hash == h.hash {
-			older.replaced.Store(true) // wherever it is, or is still to become visible
-		}
+	fits := h.cost() <= l.tier.MaxCost()
+	if l.replace(h.hash, l.recent.put(h)) || !fits {
+		// Ristretto would take h for an update of what it is going to delete, or to refuse.
+		l.tier.Del(h.hash)
 	}
-	l.tier.Set(h.hash, h, h.cost()) // may be refused; recent has it then
+	if !fits || !l.give(h) {
+		l.refused.Add(1) // recent has it, if it is not too large even for that
+	}
+	l.hot.at(h.hash).turn.Add(1)
 }
 
-// refused hears of a copy that ristretto did not take. It may have done so for an older one of the
-// key, queued just before, which must not hide it.
-func (l *local[V]) refused(item *ristretto.Item[*held[V]]) {
-	h := item.Value
-	if older, ok := l.tier.Get(h.hash); ok && older.serial < h.serial {
-		older.replaced.Store(true)
+func (l *local[V]) give(h *held[V]) bool {
+	l.queued.add(h)
+	return l.tier.Set(h.hash, h, 0)
+}
+
+// replace marks what there is of a key beside recent, which had this. It tells whether anything
+// of it is on its way into ristretto, or out.
+func (l *local[V]) replace(hash uint64, recent *held[V]) (moving bool) {
+	shown, _ := l.tier.Get(hash)
+	waiting := l.queued.get(hash)
+	moving = waiting != nil && waiting != shown || shown != nil && shown.replaced.Load()
+	for _, older := range []*held[V]{shown, waiting, recent} {
+		if older != nil {
+			older.replaced.Store(true)
+		}
 	}
+	return moving
 }
 
 // drop makes sure that nothing kept before is found again.
@@ -132,13 +149,22 @@ func (l *local[V]) drop(k rebuild.Key) {
 	if l == nil {
 		return
 	}
-	l.generations.of(k.Hash).Add(1)
-	l.recent.drop(k.Hash)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.closed {
-		l.tier.Del(k.Hash)
+	recent := l.recent.drop(k.Hash)
+	if l.closed {
+		return
 	}
+	l.replace(k.Hash, recent)
+	l.tier.Del(k.Hash)
+	l.hot.at(k.Hash).turn.Add(1)
+}
+
+func (l *local[V]) refusals() int64 {
+	if l == nil {
+		return 0
+	}
+	return l.refused.Load()
 }
 
 func (l *local[V]) close() {

@@ -99,9 +99,6 @@ func TestWhatWasDroppedIsGone(t *testing.T) {
 func TestADropLeavesTheOthersAlone(t *testing.T) {
 	l := tierOf[int](t, roomyBudget)
 	a, b := heldAs("a", 1), heldAs("b", 2)
-	if l.generations.of(a.hash) == l.generations.of(b.hash) {
-		t.Fatal("the two keys of this test share a stripe")
-	}
 	l.keep(a)
 	l.keep(b)
 	l.drop(keyOf("a"))
@@ -131,21 +128,16 @@ func haltingTierOf(t *testing.T, budget int64) haltingTier {
 	l := haltingTier{tierOf[int](t, budget), make(chan struct{}, 8), make(chan struct{})}
 	t.Cleanup(func() { close(l.pass) })
 	l.tier.Close()
-	tier, err := ristretto.NewCache(&ristretto.Config[uint64, *held[int]]{
-		NumCounters:        1000,
-		MaxCost:            budget,
-		BufferItems:        64,
-		IgnoreInternalCost: true,
-		OnExit:             l.hot.remove,
-		OnReject: func(i *ristretto.Item[*held[int]]) {
-			if i.Value.text == barrier {
-				l.reached <- struct{}{}
-				<-l.pass
-				return
-			}
-			l.refused(i)
-		},
-	})
+	config := l.config(budget)
+	config.OnReject = func(i *ristretto.Item[*held[int]]) {
+		if i.Value.text == barrier {
+			l.reached <- struct{}{}
+			<-l.pass
+			return
+		}
+		l.refused.Add(1)
+	}
+	tier, err := ristretto.NewCache(config)
 	must(t, err)
 	l.tier = tier
 	return l
@@ -160,42 +152,54 @@ func (l haltingTier) next() {
 	<-l.reached
 }
 
-// ristretto applies the set of a new key after the drop that followed it: for a moment the old
-// copy stands there again.
-func TestASetThatLandsAfterADropBringsNothingBack(t *testing.T) {
-	l := haltingTierOf(t, smallBudget)
-	l.barrier()
-	<-l.reached
-	old := heldAs("k", 1)
-	l.keep(old)
-	finds(t, l.local, "k", old)
-	l.barrier()
-	l.drop(keyOf("k"))
-	l.next()
-	if h, ok := l.tier.Get(old.hash); !ok || h != old {
-		t.Fatal("the schedule was not forced: ristretto does not have the old copy")
-	}
-	finds(t, l.local, "k", nil)
-
-	newer := heldAs("k", 2)
-	l.keep(newer)
-	finds(t, l.local, "k", newer)
-	l.pass <- struct{}{}
-	l.tier.Wait() // the delete takes the newer one out of ristretto
-	finds(t, l.local, "k", newer)
+// betweens are what may come between two changes of a key.
+var betweens = map[string]func(l haltingTier){
+	"at once": func(haltingTier) {},
+	"after a burst that fills the map of recent loads": func(l haltingTier) {
+		for i := range 100 {
+			l.keep(heldAs(fmt.Sprint(i), i))
+		}
+	},
 }
 
-// Two sets of a new key are in ristretto's queue. It applies the first and takes the second
-// for an update that it does not make.
-func TestASetThatLandsAfterANewerKeepDoesNotHideIt(t *testing.T) {
-	for situation, between := range map[string]func(l haltingTier){
-		"at once": func(haltingTier) {},
-		"after a burst that fills the map of recent loads": func(l haltingTier) {
-			for i := range 100 {
-				l.keep(heldAs(fmt.Sprint(i), i))
+// ristretto applies the set of a new key after the drop that followed it: for a moment the old
+// copy stands there again. What is kept after that stays, though the delete is still queued.
+func TestASetThatLandsAfterADropBringsNothingBack(t *testing.T) {
+	for situation, between := range betweens {
+		t.Run(situation, func(t *testing.T) {
+			l := haltingTierOf(t, smallBudget)
+			l.barrier()
+			<-l.reached
+			l.keep(heldAs("first", 1))
+			l.barrier()
+			old := heldAs("k", 1)
+			l.keep(old)
+			finds(t, l.local, "k", old)
+			l.barrier()
+			l.next() // what came first is taken out of the queue
+			between(l)
+			l.drop(keyOf("k"))
+			l.next()
+			if h, ok := l.tier.Get(old.hash); !ok || h != old {
+				t.Fatal("the schedule was not forced: ristretto does not have the old copy")
 			}
-		},
-	} {
+			finds(t, l.local, "k", nil)
+
+			newer := heldAs("k", 2)
+			l.keep(newer)
+			finds(t, l.local, "k", newer)
+			l.barrier()
+			l.next()
+			l.recent.drop(newer.hash)
+			finds(t, l.local, "k", newer)
+		})
+	}
+}
+
+// Two sets of a new key are in ristretto's queue: it applies the first, and would take the second
+// for an update, which it does not make.
+func TestASetThatLandsAfterANewerKeepDoesNotHideIt(t *testing.T) {
+	for situation, between := range betweens {
 		t.Run(situation, func(t *testing.T) {
 			l := haltingTierOf(t, smallBudget)
 			l.barrier()
@@ -213,9 +217,61 @@ func TestASetThatLandsAfterANewerKeepDoesNotHideIt(t *testing.T) {
 			}
 			finds(t, l.local, "k", newer)
 			l.next()
+			l.recent.drop(newer.hash)
 			finds(t, l.local, "k", newer)
 		})
 	}
+}
+
+func TestADropTakesNothingOfOtherKeysAway(t *testing.T) {
+	const keys = 2000
+	l := tierOf[int](t, roomyBudget)
+	all := make([]*held[int], keys)
+	for i := range all {
+		all[i] = heldAs(fmt.Sprint(i), i)
+		l.keep(all[i])
+	}
+	for i := range keys {
+		l.drop(keyOf(fmt.Sprint("another", i)))
+	}
+	l.tier.Wait()
+	for i, h := range all {
+		l.recent.drop(h.hash)
+		if got := l.lookup(h.hash, h.text, asking); got != h {
+			t.Fatalf("key %d: found %v", i, got)
+		}
+	}
+}
+
+// What ristretto has taken is not remembered, but for the last.
+func TestTheQueueIsForgottenAsRistrettoTakesIt(t *testing.T) {
+	l := tierOf[int](t, smallBudget)
+	for i := range 5000 {
+		l.keep(heldAs(fmt.Sprint(i%300), i))
+	}
+	l.tier.Wait()
+	l.keep(heldAs("last", 0))
+	l.tier.Wait()
+	equal(t, "in the queue", len(l.queued.order), 1)
+	equal(t, "by key", len(l.queued.last), 1)
+}
+
+func TestB03_WhatRistrettoDoesNotTakeIsCounted(t *testing.T) {
+	l := tierOf[int](t, smallBudget)
+	large := heldAs("large", 1)
+	large.size = smallBudget
+	l.keep(large)
+	l.tier.Wait()
+	equal(t, "refused", l.refusals(), 1)
+
+	full := haltingTierOf(t, roomyBudget)
+	full.barrier()
+	<-full.reached
+	const queue = 32 * 1024 // of ristretto
+	for i := range queue + 10 {
+		full.keep(heldAs(fmt.Sprint(i), i))
+	}
+	equal(t, "refused by a full queue", full.refusals(), 10)
 }
 
 func TestALoadThatRistrettoRefusesIsServedAllTheSame(t *testing.T) {
@@ -229,6 +285,17 @@ func TestALoadThatRistrettoRefusesIsServedAllTheSame(t *testing.T) {
 		t.Fatal("ristretto took it, so this test says nothing")
 	}
 	finds(t, l, "k", h)
+}
+
+func TestALoadThatRistrettoRefusesIsGoneAfterADrop(t *testing.T) {
+	l := tierOf[int](t, smallBudget)
+	l.recent.budget = 2 * smallBudget
+	h := heldAs("k", 1)
+	h.size = smallBudget + 1
+	l.keep(h)
+	finds(t, l, "k", h)
+	l.drop(keyOf("k"))
+	finds(t, l, "k", nil)
 }
 
 // popular fills l with copies that are asked for often, so that it refuses newcomers.

@@ -6,10 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/levee-cache/levee/internal/link"
-	"github.com/levee-cache/levee/rebuild"
 )
-
-func keyWith(text string, hash uint64) rebuild.Key { return rebuild.Key{Text: text, Hash: hash} }
 
 // unused is a client that is never dialled with.
 func unused(t *testing.T) *redis.Client {

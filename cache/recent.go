@@ -7,8 +7,7 @@ import (
 
 // recent is an exact map of what was kept within about the last second. It is asked when
 // ristretto does not have a key: there a new key becomes visible late, or is refused by a full
-// cache, and the value just loaded must be served to the next call all the same. And it is
-// asked whether what ristretto has is the newest.
+// cache, and the value just loaded must be served to the next call all the same.
 type recent[V any] struct {
 	budget int64
 
@@ -80,11 +79,14 @@ func (r *recent[V]) age() {
 	r.queue, r.ages = nil, nil // gives the arrays back after a burst
 }
 
-// drop forgets a key at once; its place in the queue runs out by itself.
-func (r *recent[V]) drop(hash uint64) {
+// drop forgets a key at once, and returns what was there; its place in the queue runs out by
+// itself.
+func (r *recent[V]) drop(hash uint64) *held[V] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	old := r.held[hash]
 	delete(r.held, hash)
+	return old
 }
 
 func (r *recent[V]) close() {

@@ -26,6 +26,7 @@ type Stats struct {
 	Refused                 int64 // values not stored since an invalidation came before
 	Unconfirmed             int64 // values of which it is not known whether they were stored
 	Unstorable              int64 // values too large to store, or not encodable
+	LocalRefused            int64 // copies not held in memory: above LocalMaxBytes, asked for too rarely, or in a burst
 	Undecodable             int64 // entries that could not be read and were rebuilt
 	OtherCodec              int64 // fresh entries of another codec, loaded beside
 	WrongKey                int64 // replies that belonged to another key: look into this
@@ -46,7 +47,7 @@ func (c *Cache[K, V]) Stats() Stats {
 		Commits: n.Commits.Load(), Refused: n.Refused.Load(), Unconfirmed: n.Unconfirmed.Load(),
 		Unstorable: n.Unstorable.Load(), Undecodable: n.Undecodable.Load(), OtherCodec: n.OtherCodec.Load(),
 		WrongKey: n.WrongKey.Load(), LeasesLost: n.LeasesLost.Load(), RedisErrors: n.RedisErrors.Load(),
-		WakeupRefused: n.WakeupRefused.Load(),
+		WakeupRefused: n.WakeupRefused.Load(), LocalRefused: c.local.refusals(),
 	}
 }
 

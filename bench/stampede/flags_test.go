@@ -15,7 +15,7 @@ func TestTheBareCommandComparesAllModes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !reflect.DeepEqual(s.modes, []string{"none", "flight", "levee"}) || s.nodes < 2 || s.stale != s.ttl || s.think != 2*time.Millisecond {
+	if !reflect.DeepEqual(s.modes, []string{"direct", "none", "flight", "levee"}) || s.nodes < 2 || s.stale != s.ttl || s.think != 2*time.Millisecond {
 		t.Errorf("%+v", s)
 	}
 }

@@ -27,6 +27,7 @@ var modes = []struct {
 	name string
 	open func(rdb *redis.Client, db source, p plan) (reader, error)
 }{
+	{"direct", openDirect},
 	{"none", openNone},
 	{"flight", openFlight},
 	{"levee", openLevee},

@@ -79,6 +79,15 @@ func TestAnOldSampleGivesWayToALooserOneAndAYoungOneDoesNot(t *testing.T) {
 	}
 }
 
+func TestASampleIsTrustedForItsLifeAndNoLonger(t *testing.T) {
+	c := NewClock()
+	c.Observe("", 0, ms, serverAt(0, time.Minute))
+	knows(t, c, "", ms.Add(offsetLife), time.Minute, time.Millisecond)
+	if _, ok := c.ServerMicros("", ms.Add(offsetLife)+1); ok {
+		t.Error("a sample is trusted beyond its life")
+	}
+}
+
 func TestClocksThatDriftApartAreFollowed(t *testing.T) {
 	c := NewClock()
 	drift := func(i Instant) time.Duration { return time.Duration(i / 200) } // half a per cent
