@@ -9,14 +9,16 @@ import (
 // held is a value in this process's memory: what package rebuild moves as a Copy. Once it can
 // be seen by others, only its atomics change.
 type held[V any] struct {
-	meta     rebuild.Meta
-	text     string // the key's, compared on every hit: the tiers know hashes only
-	hash     uint64
-	value    V
-	size     int           // of the encoded value
-	serial   uint64        // the order of keeping
-	replaced atomic.Bool   // a newer copy has been kept since, or the key was dropped
+	// What a hit looks at stands together.
+	text     string        // the key's, compared on every hit: the tiers know hashes only
+	hash     uint64        // of text
 	turn     atomic.Uint64 // of its place in the hot table when it was put there
+	replaced atomic.Bool   // a newer copy has been kept since, or the key was dropped
+	meta     rebuild.Meta
+	value    V
+
+	size   int    // of the encoded value
+	serial uint64 // the order of keeping
 }
 
 // Meta is for package rebuild.
