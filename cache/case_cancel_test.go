@@ -104,6 +104,8 @@ func TestB15_AStalledLoaderFreesItsKeyAtLoadTimeout(t *testing.T) {
 			}
 			return pass(ctx, 10*time.Millisecond)
 		}
+		time.Sleep(time.Second) // to the end of what the exchange left to the background
+		synctest.Wait()
 		before, began := ourGoroutines(), time.Now()
 		var all calls
 		first := map[*node]time.Duration{}
