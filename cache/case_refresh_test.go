@@ -129,9 +129,17 @@ type queryError struct{ cause error }
 func (e *queryError) Error() string { return e.cause.Error() }
 func (e *queryError) Unwrap() error { return e.cause }
 
+// askedError looks at itself when it is asked what it is.
+type askedError struct{ code int }
+
+func (e *askedError) Error() string { return "asked" }
+
+func (e *askedError) As(any) bool { return e.code == 1 }
+
 // hostile are loads whose result panics in whoever looks at it, not in the loader.
 var hostile = map[string]func() error{
 	"a nil pointer as an error":         func() error { var e *queryError; return e },
+	"a nil pointer asked what it is":    func() error { var e *askedError; return e },
 	"an error whose text panics":        func() error { return &queryError{} },
 	"an error whose panic is no string": func() error { panic(&queryError{}) },
 }

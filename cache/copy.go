@@ -19,6 +19,7 @@ type held[V any] struct {
 
 	size   int    // of the encoded value
 	serial uint64 // the order of keeping
+	update bool   // ristretto may put it in the place of what it shows
 }
 
 // Meta is for package rebuild.

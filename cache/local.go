@@ -52,8 +52,11 @@ func (l *local[V]) config(budget int64) *ristretto.Config[uint64, *held[V]] {
 			l.queued.taken(h)
 			return h.cost()
 		},
-		OnExit:   l.hot.remove,
-		OnReject: func(*ristretto.Item[*held[V]]) { l.refused.Add(1) },
+		// A copy that was meant as a new one never becomes an update of what a queued delete, or
+		// a queued older copy, is about to change.
+		ShouldUpdate: func(h, _ *held[V]) bool { return h.update },
+		OnExit:       l.hot.remove,
+		OnReject:     func(*ristretto.Item[*held[V]]) { l.refused.Add(1) },
 	}
 }
 
@@ -114,9 +117,11 @@ func (l *local[V]) keep(h *held[V]) {
 	}
 	l.serial++
 	h.serial = l.serial
+	old := l.replace(h.hash, l.recent.put(h))
 	fits := h.cost() <= l.tier.MaxCost()
-	if l.replace(h.hash, l.recent.put(h)) || !fits {
-		// Ristretto would take h for an update of what it is going to delete, or to refuse.
+	// Ristretto changes what it shows in place, without making room for what costs more.
+	h.update = fits && old.shown != nil && !old.moving && h.cost() <= old.shown.cost()
+	if !h.update && old.any() || !fits {
 		l.tier.Del(h.hash)
 	}
 	if !fits || !l.give(h) {
@@ -130,18 +135,26 @@ func (l *local[V]) give(h *held[V]) bool {
 	return l.tier.Set(h.hash, h, 0)
 }
 
-// replace marks what there is of a key beside recent, which had this. It tells whether anything
-// of it is on its way into ristretto, or out.
-func (l *local[V]) replace(hash uint64, recent *held[V]) (moving bool) {
-	shown, _ := l.tier.Get(hash)
+// replaced is what ristretto had of a key.
+type replaced[V any] struct {
+	shown  *held[V]
+	moving bool // something of the key is on its way in, or out
+}
+
+func (r replaced[V]) any() bool { return r.shown != nil || r.moving }
+
+// replace marks what there is of a key beside recent, which had this. What is queued is looked for
+// first: it may be shown by the time that it is looked for there.
+func (l *local[V]) replace(hash uint64, recent *held[V]) (old replaced[V]) {
 	waiting := l.queued.get(hash)
-	moving = waiting != nil && waiting != shown || shown != nil && shown.replaced.Load()
-	for _, older := range []*held[V]{shown, waiting, recent} {
+	old.shown, _ = l.tier.Get(hash)
+	old.moving = waiting != nil && waiting != old.shown || old.shown != nil && old.shown.replaced.Load()
+	for _, older := range []*held[V]{old.shown, waiting, recent} {
 		if older != nil {
 			older.replaced.Store(true)
 		}
 	}
-	return moving
+	return old
 }
 
 // drop makes sure that nothing kept before is found again.
@@ -178,5 +191,6 @@ func (l *local[V]) close() {
 	if !l.closed {
 		l.closed = true
 		l.tier.Close()
+		l.queued.clear()
 	}
 }

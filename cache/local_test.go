@@ -118,14 +118,15 @@ func TestNoLocalTierHoldsNothing(t *testing.T) {
 // haltingTier is a local tier whose ristretto stops at each barrier in its queue.
 type haltingTier struct {
 	*local[int]
-	reached, pass chan struct{}
+	reached, pass       chan struct{}
+	betweenDeleteAndSet func() // is called once
 }
 
 const barrier = "barrier"
 
-func haltingTierOf(t *testing.T, budget int64) haltingTier {
+func haltingTierOf(t *testing.T, budget int64) *haltingTier {
 	t.Helper()
-	l := haltingTier{tierOf[int](t, budget), make(chan struct{}, 8), make(chan struct{})}
+	l := &haltingTier{local: tierOf[int](t, budget), reached: make(chan struct{}, 8), pass: make(chan struct{})}
 	t.Cleanup(func() { close(l.pass) })
 	l.tier.Close()
 	config := l.config(budget)
@@ -137,6 +138,13 @@ func haltingTierOf(t *testing.T, budget int64) haltingTier {
 		}
 		l.refused.Add(1)
 	}
+	config.OnExit = func(h *held[int]) {
+		l.hot.remove(h)
+		if f := l.betweenDeleteAndSet; h == nil && f != nil { // a delete of what is not shown
+			l.betweenDeleteAndSet = nil
+			f()
+		}
+	}
 	tier, err := ristretto.NewCache(config)
 	must(t, err)
 	l.tier = tier
@@ -144,18 +152,18 @@ func haltingTierOf(t *testing.T, budget int64) haltingTier {
 }
 
 // barrier puts one into ristretto's queue: it is too large to be taken.
-func (l haltingTier) barrier() { l.tier.Set(0, heldAs(barrier, 0), l.tier.MaxCost()+1) }
+func (l *haltingTier) barrier() { l.tier.Set(0, heldAs(barrier, 0), l.tier.MaxCost()+1) }
 
 // next lets ristretto go on to the next barrier.
-func (l haltingTier) next() {
+func (l *haltingTier) next() {
 	l.pass <- struct{}{}
 	<-l.reached
 }
 
 // betweens are what may come between two changes of a key.
-var betweens = map[string]func(l haltingTier){
-	"at once": func(haltingTier) {},
-	"after a burst that fills the map of recent loads": func(l haltingTier) {
+var betweens = map[string]func(l *haltingTier){
+	"at once": func(*haltingTier) {},
+	"after a burst that fills the map of recent loads": func(l *haltingTier) {
 		for i := range 100 {
 			l.keep(heldAs(fmt.Sprint(i), i))
 		}
@@ -220,6 +228,45 @@ func TestASetThatLandsAfterANewerKeepDoesNotHideIt(t *testing.T) {
 			l.recent.drop(newer.hash)
 			finds(t, l.local, "k", newer)
 		})
+	}
+}
+
+// The older copy becomes visible between the delete that a keep begins with and its set, and the
+// two deletes are still to come.
+func TestAKeepIsNotLostToItsOwnDelete(t *testing.T) {
+	l := haltingTierOf(t, roomyBudget)
+	l.barrier()
+	<-l.reached
+	l.keep(heldAs("k", 1))
+	l.barrier()
+	l.drop(keyOf("k"))
+	l.betweenDeleteAndSet = func() { l.next() }
+	newer := heldAs("k", 2)
+	l.keep(newer)
+	finds(t, l.local, "k", newer)
+	l.barrier()
+	l.next()
+	l.recent.drop(newer.hash) // a second later
+	finds(t, l.local, "k", newer)
+}
+
+func TestB99_ValuesThatGrowStayWithinTheBudget(t *testing.T) {
+	l := tierOf[int](t, 1<<20)
+	for _, size := range []int{100, 100_000} {
+		for i := range 500 {
+			h := heldAs(fmt.Sprint(i), i)
+			h.size = size
+			l.keep(h)
+		}
+		l.tier.Wait()
+	}
+	var sum int64
+	l.tier.IterValues(func(h *held[int]) bool {
+		sum += h.cost()
+		return false
+	})
+	if sum > 1<<20 {
+		t.Errorf("%d bytes are held", sum)
 	}
 }
 

@@ -41,3 +41,9 @@ func (q *queued[V]) taken(h *held[V]) {
 		}
 	}
 }
+
+func (q *queued[V]) clear() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.last, q.order = map[uint64]*held[V]{}, nil
+}

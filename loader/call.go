@@ -8,7 +8,7 @@ import (
 )
 
 // Call runs l for key and always returns: a panic becomes a [*PanicError], also one of the
-// returned error's own Unwrap or Is. A Goexit
+// returned error's own Unwrap, Is or As. A Goexit
 // cannot be stopped; before the goroutine ends, done is called with [ErrGoexit]. In every
 // case done is called exactly once, with what the load came to, in the calling goroutine.
 func Call[K comparable, V any](ctx context.Context, l Loader[K, V], key K, done func(V, error)) {
@@ -34,5 +34,6 @@ func harmless(err error) (safe error) {
 		}
 	}()
 	errors.Is(err, ErrNotFound)
+	errors.As(err, new(*PanicError))
 	return err
 }
