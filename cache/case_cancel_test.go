@@ -159,6 +159,8 @@ func TestB15_AStalledLoaderFreesItsKeyAtLoadTimeout(t *testing.T) {
 		}
 		f.stores("k", value("k", 2))
 		equal(t, "most loads at once", f.peak(), 2) // the stuck one, and one beside it
+		time.Sleep(time.Second)                     // as before
+		synctest.Wait()
 		equal(t, "goroutines more than before", ourGoroutines()-before, 0)
 	})
 }
