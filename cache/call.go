@@ -27,7 +27,8 @@ type SetOption struct{ row uint64 }
 
 // RowVersion gives the database's version of the row that a Set writes, a number above zero
 // that grows with each write: a Set with a lower one than the entry's changes nothing. Two
-// writers whose calls of Set may come in another order than their writes need it.
+// writers whose calls of Set may come in another order than their writes need it. It is not compared
+// without Redis.
 func RowVersion(n uint64) SetOption { return SetOption{row: n} }
 
 // Get returns the value of key: from memory or Redis as long as it is fresh, or stale within
@@ -192,7 +193,7 @@ func (c *Cache[K, V]) Delete(ctx context.Context, keys ...K) error {
 }
 
 // Expire ends the freshness of keys: the next Get serves the stale value, where a stale window
-// is set, and has it refreshed. Otherwise it is like Delete.
+// is set, and has it refreshed. Otherwise it is like Delete; without Redis it is Delete.
 func (c *Cache[K, V]) Expire(ctx context.Context, keys ...K) error {
 	return c.invalidate(ctx, keys, c.node.Expire)
 }
