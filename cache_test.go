@@ -346,6 +346,18 @@ func TestP2_AStaleCopyThatIsBelievedIsServedWhileRedisIsFrozen(t *testing.T) {
 	s := redistest.RealOnly(t)
 	db := newDatabase(held())
 	n := newNode(t, s.Client(t), db.read, staleAfter(200*time.Millisecond), func(o *cache.Options) { o.LocalTTL = time.Second })
+	for range 5 { // a stall of the machine may end the belief
+		if servesStale(t, s, n) {
+			return
+		}
+	}
+	t.Fatal("the machine is too slow for this test")
+}
+
+// servesStale has a stale copy read on a server that is frozen. It is false if the copy was not
+// believed for long enough to say something.
+func servesStale(t *testing.T, s *redistest.Server, n *node) bool {
+	t.Helper()
 	before := time.Now()
 	must(t, n.Set(t.Context(), key, "mine"))
 	must(t, s.Pause())
@@ -355,12 +367,13 @@ func TestP2_AStaleCopyThatIsBelievedIsServedWhileRedisIsFrozen(t *testing.T) {
 		began := time.Now()
 		e, err := n.GetEntry(t.Context(), key)
 		if time.Since(before) > 900*time.Millisecond {
-			t.Skip("the machine stalled: the copy is not believed any more")
+			return false
 		}
 		if took := time.Since(began); err != nil || e.Value != "mine" || e.State != cache.StateStale || took > 500*time.Millisecond {
 			t.Fatalf("got %+v, %v after %v", e, err, took)
 		}
 	}
+	return true
 }
 
 // P3. A wait ends by an event, not by a poll.

@@ -145,7 +145,7 @@ func TestB06_TheBytesGivenToSetMayBeChangedOnceItHasReturned(t *testing.T) {
 				}
 				err := c.Set(ctx, "k", given)
 				equal(t, "it left early", errors.Is(err, context.Canceled), early)
-				copy(given, "XXXXX")
+				copy(given, "other")
 				time.Sleep(200 * time.Millisecond)
 
 				stored := o.Redis.Get(t.Context(), c.RedisKey("k")).Val()

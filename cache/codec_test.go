@@ -256,7 +256,7 @@ func TestB06_WhatSetWasGivenMayBeChangedAfterwards(t *testing.T) {
 	c := newCache(t, "blob", always[string]([]byte("loaded")), minute)
 	given := []byte("given")
 	must(t, c.Set(t.Context(), "k", given))
-	copy(given, "XXXXX")
+	copy(given, "other")
 	v, err := c.Get(t.Context(), "k")
 	must(t, err)
 	equal(t, "value", string(v), "given")

@@ -111,7 +111,7 @@ func (n *randomNode) disturb() (done func()) {
 	}
 }
 
-// partition keeps n from Redis for a while.
+// partition keeps n from Redis for a while of the bubble.
 func (n *randomNode) partition(s randomStep) {
 	done := n.disturb()
 	defer done()

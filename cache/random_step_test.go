@@ -245,7 +245,7 @@ var (
 	}
 )
 
-// rule disturbs the next one or two commands of a kind. What it keeps lands later.
+// rule disturbs the next one or two commands of a kind. What it keeps lands later in the bubble.
 func (n *randomNode) rule(s randomStep) {
 	fault, target := randomFaults[s.pick%5], randomTargets[s.pick/5%8]
 	n.note("%s of %s, %v", fault.name, target.name, s.span)

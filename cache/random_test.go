@@ -211,7 +211,7 @@ func (w *randomWorld) play() {
 	}
 }
 
-// settle lets everything come to rest without faults. Then every key can be read on every node,
+// settle lets everything in the bubble come to rest without faults. Then every key can be read on every node,
 // and after one more invalidation each has its newest version everywhere.
 func (w *randomWorld) settle() {
 	w.mu.Lock()
@@ -242,7 +242,7 @@ func (w *randomWorld) readAll(good func(*ledger, answer) bool) {
 	}
 }
 
-// close closes all nodes in the middle of loads, and counts what they leave behind.
+// close closes all nodes in the middle of loads, and counts what they leave behind in the bubble.
 func (w *randomWorld) close() {
 	w.mu.Lock()
 	w.calmLoad = w.o.LoadTimeout / 2

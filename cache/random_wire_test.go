@@ -96,6 +96,7 @@ func (n *randomNode) travel(_ context.Context, cmds []redis.Cmder, next func() e
 	return err
 }
 
+// pause is for use in a bubble; less than nothing is nothing.
 func pause(d time.Duration) {
 	if d > 0 {
 		time.Sleep(d)

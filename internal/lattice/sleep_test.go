@@ -55,9 +55,6 @@ func calledName(s source, call *ast.CallExpr) string {
 	return ""
 }
 
-// schedules are the files of one test, of which every function runs in its bubble.
-const schedules = "cache/random_"
-
 // sleepers lists the sleeps in test files that wait for real time. A sleep is
 // all right in a function that opens a bubble or whose doc comment says that it
 // runs in one, and where `// real time: <reason>` stands on its line.
@@ -65,7 +62,7 @@ func sleepers(files []source) (findings []string) {
 	inBubble := bubbles(files)
 	for _, s := range files {
 		name, ok := s.imports()["time"]
-		if !s.isTest() || !ok || strings.HasPrefix(s.name, schedules) {
+		if !s.isTest() || !ok {
 			continue
 		}
 		excused := excusedLines(s)
