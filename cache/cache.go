@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"sync"
+	"time"
 
 	"github.com/levee-cache/levee/internal/link"
 	"github.com/levee-cache/levee/loader"
@@ -19,12 +20,13 @@ import (
 // key. Values are shared by all callers and by the cache: nobody may change one, unless
 // Options.Clone is set.
 type Cache[K comparable, V any] struct {
-	keys  keys[K]
-	local *local[V]
-	node  *rebuild.Node
-	link  *link.Link
-	clone func(V) V // nil: values are shared
-	free  func()    // gives the name back
+	keys      keys[K]
+	local     *local[V]
+	node      *rebuild.Node
+	link      *link.Link
+	clone     func(V) V // nil: values are shared
+	waitFresh time.Duration
+	free      func() // gives the name back
 
 	once        sync.Once
 	hits, stale counter
@@ -76,6 +78,7 @@ func (c *Cache[K, V]) open(l loader.Loader[K, V], o Options) (err error) {
 	if c.local, err = newLocal[V](o.LocalMaxBytes); err != nil {
 		return err
 	}
+	c.waitFresh = o.WaitFresh
 	c.node = rebuild.New(c.link, &values[K, V]{loader: l, codec: codecFor[V](), local: c.local}, o.policy())
 	return nil
 }

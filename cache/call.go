@@ -1,35 +1,72 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
 
 	"github.com/levee-cache/levee/rebuild"
 )
 
 // CallOption changes one call of Get or GetEntry. It is a plain value: passing one allocates
 // nothing.
-type CallOption struct{ fresh bool }
+type CallOption struct {
+	want  rebuild.Want
+	waits bool // want.Wait counts, be it zero
+}
 
 // Fresh lets a call be answered with nothing stale: where others would be served a stale value,
 // it waits for the new one, and fails if the load does.
-func Fresh() CallOption { return CallOption{fresh: true} }
+func Fresh() CallOption { return CallOption{want: rebuild.Want{Fresh: true}} }
 
-func fold(options []CallOption) (all CallOption) {
+// NoStore lets a call be answered without leaving a trace: it is served what is cached, and joins
+// a load that is running, of whichever node; but a load of its own is shared with nobody, and is
+// kept neither in Redis nor in memory. Nor does it begin a refresh. For those who read what nobody
+// else will: a crawler, an export.
+func NoStore() CallOption { return CallOption{want: rebuild.Want{NoStore: true}} }
+
+// SkipLocal lets a call be answered by Redis rather than by this process's memory: it sees what
+// another node has just stored or deleted. A load of this node that is running is joined all the
+// same. Without Redis it changes nothing.
+func SkipLocal() CallOption { return CallOption{want: rebuild.Want{SkipLocal: true}} }
+
+// WaitFresh is Options.WaitFresh for one call. Zero or less does not wait.
+func WaitFresh(d time.Duration) CallOption {
+	return CallOption{want: rebuild.Want{Wait: max(d, 0)}, waits: true}
+}
+
+// fold joins the options of a call; the last WaitFresh counts.
+func (c *Cache[K, V]) fold(options []CallOption) rebuild.Want {
+	all := rebuild.Want{Wait: c.waitFresh}
 	for _, o := range options {
-		all.fresh = all.fresh || o.fresh
+		all.Fresh = all.Fresh || o.want.Fresh
+		all.NoStore = all.NoStore || o.want.NoStore
+		all.SkipLocal = all.SkipLocal || o.want.SkipLocal
+		if o.waits {
+			all.Wait = o.want.Wait
+		}
 	}
 	return all
 }
 
 // SetOption changes one call of Set.
-type SetOption struct{ row uint64 }
+type SetOption struct {
+	row  uint64
+	ttl  time.Duration
+	owns bool // ttl counts, be it zero
+}
 
 // RowVersion gives the database's version of the row that a Set writes, a number above zero
 // that grows with each write: a Set with a lower one than the entry's changes nothing. Two
-// writers whose calls of Set may come in another order than their writes need it. It is not compared
-// without Redis.
+// writers whose calls of Set may come in another order than their writes need it.
 func RowVersion(n uint64) SetOption { return SetOption{row: n} }
+
+// WithTTL gives the value a fresh time of its own instead of Options.TTL, jittered as any, from
+// above zero to a year. A later load decides anew: the loader's word on the TTL is the last.
+func WithTTL(d time.Duration) SetOption { return SetOption{ttl: d, owns: true} }
 
 // Get returns the value of key: from memory or Redis as long as it is fresh, or stale within
 // its windows; else it loads it, or waits for whoever in the fleet is loading it. All callers
@@ -41,8 +78,8 @@ func RowVersion(n uint64) SetOption { return SetOption{row: n} }
 // The error is the loader's own; [ErrNotFound] if the record does not exist; a [*BackoffError]
 // if the load failed a short while ago; or one of the errors of this package, or ctx's.
 func (c *Cache[K, V]) Get(ctx context.Context, key K, options ...CallOption) (V, error) {
-	o := fold(options)
-	if h, _ := c.hit(ctx, key, o); h != nil {
+	w := c.fold(options)
+	if h, _ := c.hit(ctx, key, w); h != nil {
 		if h.meta.Kind == rebuild.KindNotFound {
 			return h.value, ErrNotFound
 		}
@@ -51,17 +88,17 @@ func (c *Cache[K, V]) Get(ctx context.Context, key K, options ...CallOption) (V,
 		}
 		return h.value, nil
 	}
-	e, err := c.miss(ctx, key, o)
+	e, err := c.miss(ctx, key, w)
 	return e.Value, err
 }
 
 // GetEntry is Get, and tells what was served: from where, how old, and why a stale value was.
 // With [ErrNotFound] the entry has NotFound set.
 func (c *Cache[K, V]) GetEntry(ctx context.Context, key K, options ...CallOption) (Entry[V], error) {
-	o := fold(options)
-	h, state := c.hit(ctx, key, o)
+	w := c.fold(options)
+	h, state := c.hit(ctx, key, w)
 	if h == nil {
-		return c.miss(ctx, key, o)
+		return c.miss(ctx, key, w)
 	}
 	var why error
 	if state == rebuild.Stale {
@@ -81,11 +118,14 @@ func (c *Cache[K, V]) found(e Entry[V]) (Entry[V], error) {
 // hit answers from memory where nobody needs to be asked: with what is believed, and fresh or
 // inside stale-while-revalidate. It takes no lock and allocates nothing. What will need a look
 // at Redis or a load soon is seen to in the background.
-func (c *Cache[K, V]) hit(ctx context.Context, key K, o CallOption) (*held[V], rebuild.State) {
+func (c *Cache[K, V]) hit(ctx context.Context, key K, w rebuild.Want) (*held[V], rebuild.State) {
 	var buf [textBuffer]byte
 	text, err := c.keys.text(key, &buf)
 	if err != nil {
 		return nil, rebuild.Gone // miss will say so
+	}
+	if w.SkipLocal && c.link != nil {
+		return nil, rebuild.Gone
 	}
 	now := c.node.Now()
 	h := c.local.lookup(hashOf(text), text, now)
@@ -98,10 +138,10 @@ func (c *Cache[K, V]) hit(ctx context.Context, key K, o CallOption) (*held[V], r
 		return h, rebuild.Fresh
 	}
 	state := m.At(now)
-	if now >= m.Believed || state == rebuild.Gone || state == rebuild.IfError || state == rebuild.Stale && o.fresh {
+	if now >= m.Believed || state == rebuild.Gone || state == rebuild.IfError || state == rebuild.Stale && (w.Fresh || w.Wait > 0) {
 		return nil, state
 	}
-	if !m.Rests(now) {
+	if !w.NoStore && !m.Rests(now) && m.Calls(now, rand.Float64()) {
 		c.node.Tend(ctx, c.keys.full(key, text), h)
 	}
 	if state == rebuild.Stale {
@@ -113,12 +153,12 @@ func (c *Cache[K, V]) hit(ctx context.Context, key K, o CallOption) (*held[V], r
 }
 
 // miss asks Redis or the loader.
-func (c *Cache[K, V]) miss(ctx context.Context, key K, o CallOption) (Entry[V], error) {
+func (c *Cache[K, V]) miss(ctx context.Context, key K, w rebuild.Want) (Entry[V], error) {
 	k, err := c.key(key)
 	if err != nil {
 		return Entry[V]{}, err
 	}
-	return c.answer(c.node.Get(ctx, k, o.fresh))
+	return c.answer(c.node.Get(ctx, k, w))
 }
 
 func (c *Cache[K, V]) answer(a rebuild.Answer, err error) (Entry[V], error) {
@@ -167,7 +207,8 @@ func (c *Cache[K, V]) Refresh(ctx context.Context, key K) (V, error) {
 // Set stores v as the value of key, after it was written to the database. It revokes a load
 // that is running anywhere, and a value it brings is kept nowhere. A later Get of this node
 // returns v or something newer; other nodes do at the latest after LocalTTL. A value that is
-// too large, or not encodable, is not stored, but the old one is gone all the same.
+// too large, not encodable, or given a TTL out of range, is not stored, but the old one is gone
+// all the same.
 //
 // The error is an [*InvalidationError] if Redis did not confirm that the old value is gone.
 func (c *Cache[K, V]) Set(ctx context.Context, key K, v V, options ...SetOption) error {
@@ -175,11 +216,18 @@ func (c *Cache[K, V]) Set(ctx context.Context, key K, v V, options ...SetOption)
 	if err != nil {
 		return err
 	}
-	var row uint64
-	for _, o := range options {
-		row = o.row
+	var o SetOption
+	for _, one := range options {
+		o.row = cmp.Or(one.row, o.row)
+		if one.owns {
+			o.ttl, o.owns = one.ttl, true
+		}
 	}
-	return c.node.Set(ctx, k, &held[V]{text: k.Text, hash: k.Hash, value: v}, row)
+	if o.owns && (o.ttl <= 0 || o.ttl > longest) {
+		err := fmt.Errorf("levee: Set of key %q: WithTTL(%v) is not above zero and within a year", k.Text, o.ttl)
+		return errors.Join(err, c.node.Delete(ctx, []rebuild.Key{k}))
+	}
+	return c.node.Set(ctx, k, &held[V]{text: k.Text, hash: k.Hash, value: v}, o.ttl, o.row)
 }
 
 // Delete removes keys everywhere: the next Get loads. A load that is running anywhere may
@@ -193,7 +241,7 @@ func (c *Cache[K, V]) Delete(ctx context.Context, keys ...K) error {
 }
 
 // Expire ends the freshness of keys: the next Get serves the stale value, where a stale window
-// is set, and has it refreshed. Otherwise it is like Delete; without Redis it is Delete.
+// is set, and has it refreshed. Otherwise it is like Delete.
 func (c *Cache[K, V]) Expire(ctx context.Context, keys ...K) error {
 	return c.invalidate(ctx, keys, c.node.Expire)
 }

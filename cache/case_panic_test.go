@@ -3,9 +3,13 @@ package cache_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/levee-cache/levee/cache"
@@ -100,4 +104,56 @@ func allAreTold(t *testing.T, all []got, message string, after time.Duration) {
 				g.value, g.err, g.took, message, after)
 		}
 	}
+}
+
+// Part (c) of B21: the worker of an early refresh. The value is served to its end, fresh, and the
+// panic is a failure like any other: it is counted, logged with its stack, and left alone for the
+// back-off.
+func TestB21_APanicInAnEarlyRefreshLeavesTheValue(t *testing.T) {
+	o := settings()
+	o.EarlyRefresh = 100
+	var log journal
+	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	alike(t, o, func(t *testing.T, s *source, n *node) {
+		s.query = takes(50 * time.Millisecond)
+		gets(t, n, "k", value("k", 1))
+		s.query = func(context.Context, string, int) error { panic("no such column") }
+		time.Sleep(9900 * time.Millisecond)
+		for range 9 {
+			e, err := n.GetEntry(t.Context(), "k")
+			must(t, err)
+			equal(t, "value", e.Value, value("k", 1))
+			equal(t, "state", e.State, cache.StateFresh)
+			time.Sleep(10 * time.Millisecond)
+		}
+		stats := n.Stats()
+		equal(t, "early refreshes", stats.EarlyRefreshes, 1)
+		equal(t, "failures", stats.Failures, 1)
+		log.says(t, "a load panicked", "no such column", "stack=")
+	})
+}
+
+func TestB21_TheStackOfABatchThatPanickedIsLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := settings()
+		var log journal
+		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		batch := func(context.Context, []string) (map[string]string, error) { panic("no such column") }
+		c, err := cache.New("batched", loader.Coalesce(batch, 0, time.Millisecond), o)
+		must(t, err)
+		defer c.Close()
+		var all sync.WaitGroup
+		for i := range 50 {
+			all.Go(func() {
+				if _, err := c.Get(t.Context(), fmt.Sprint(i)); err == nil {
+					t.Error("a value came of a panic")
+				}
+			})
+		}
+		all.Wait()
+		log.mu.Lock()
+		defer log.mu.Unlock()
+		equal(t, "failures logged", strings.Count(log.text.String(), "no such column"), 50)
+		equal(t, "stacks", strings.Count(log.text.String(), "stack="), 1)
+	})
 }

@@ -19,12 +19,13 @@ import (
 	"github.com/levee-cache/levee/loader"
 )
 
-// settings are those of a case that names no others. The jitter is off so that instants are
-// exact.
+// settings are those of a case that names no others. The jitter and early refresh are off so that
+// instants are exact.
 func settings() cache.Options {
 	return cache.Options{
 		TTL:                  10 * time.Second,
 		TTLJitter:            cache.Off,
+		EarlyRefresh:         cache.Off,
 		StaleWhileRevalidate: 30 * time.Second,
 		NegativeTTL:          time.Second,
 		LocalTTL:             time.Second,
@@ -318,13 +319,13 @@ func scriptArgs(c redis.Cmder) []any {
 	return nil
 }
 
-func isCommit(c redis.Cmder) bool  { return len(scriptArgs(c)) == 8 }
+func isCommit(c redis.Cmder) bool  { return len(scriptArgs(c)) == 12 }
 func isRenewal(c redis.Cmder) bool { return len(scriptArgs(c)) == 3 }
 
 // isAcquire matches an acquire that may lease.
 func isAcquire(c redis.Cmder) bool {
 	a := scriptArgs(c)
-	return len(a) == 6 && (a[4] == "try" || a[4] == "wait")
+	return len(a) == 6 && a[4] == "try"
 }
 
 // source is the database behind all nodes of a test. A query reads the row's version as it

@@ -49,6 +49,17 @@ type Options struct {
 	// 500 ms; Off for none.
 	ErrorBackoff time.Duration
 
+	// EarlyRefresh lets a value be refreshed in the background before it expires, by one node of
+	// the fleet, so that keys that are read often never expire (XFetch). A reader in the last
+	// fifth of the fresh time begins it if
+	//
+	//	now - beta·cost·ln(random) >= end of freshness, random from (0, 1]
+	//
+	// cost being what a load takes, smoothed over the last ones, and beta this number. Default
+	// 1.0, the optimum of A. Vattani, F. Chierichetti, K. Lowenstein: Optimal Probabilistic
+	// Cache Stampede Prevention, VLDB 2015; more begins earlier, at most 100. Off for none.
+	EarlyRefresh float64
+
 	// LoadTimeout is the deadline of one load: its context ends, and a load that goes on all
 	// the same is abandoned, its result dropped. Default 30 s.
 	LoadTimeout time.Duration
@@ -57,6 +68,12 @@ type Options struct {
 	// before this node loads by itself, once, keeping the result to itself. Default Off: it
 	// waits as long as a holder of the lease lives.
 	WaitTimeout time.Duration
+
+	// WaitFresh is how long a caller for whom there is a stale value waits for the new one; then, or
+	// if the load fails, it is served the stale one. It bounds every wait on the way: for another
+	// node, for a slot, for the load. Then a copy that is not believed any more is
+	// verified, which takes up to RedisTimeout more if Redis does not answer. Default 0: it is served at once.
+	WaitFresh time.Duration
 
 	// Lease is the lifetime of the rebuild lease, renewed every third of it while the load
 	// runs. It is what a crash of the loading node may cost the others. Default 3 s, at least
@@ -77,8 +94,12 @@ type Options struct {
 	// then it goes on without. Default 250 ms.
 	RedisTimeout time.Duration
 
-	// MaxConcurrentLoads is how many loads of this cache run at once; background refreshes
-	// take up to a quarter of it, at least one. Default 256.
+	// MaxConcurrentLoads is how many loads of this cache run at once. Ten times as many may wait
+	// for a slot, each for up to LoadTimeout before its own LoadTimeout begins; who finds the queue full is served
+	// stale, else gets [ErrOverloaded]. Background refreshes take up to a quarter of the slots, at
+	// least one, and never wait. What a load needs of this or another cache takes no slot: it
+	// would wait for itself. An abandoned load gives its slot back; once a quarter of this number
+	// are abandoned and still run, their keys are not loaded again until they end. Default 256.
 	MaxConcurrentLoads int
 
 	// MaxValueBytes is the size from which an encoded value is returned but not stored: large

@@ -21,8 +21,8 @@ import (
 // figures are the options that can be compared.
 type figures struct {
 	TTL, StaleWhileRevalidate, StaleIfError, NegativeTTL, ErrorBackoff, LoadTimeout, WaitTimeout,
-	Lease, LocalTTL, RedisTimeout time.Duration
-	TTLJitter                         float64
+	WaitFresh, Lease, LocalTTL, RedisTimeout time.Duration
+	TTLJitter, EarlyRefresh           float64
 	LocalMaxBytes                     int64
 	MaxConcurrentLoads, MaxValueBytes int
 	Prefix, Schema                    string
@@ -30,16 +30,16 @@ type figures struct {
 
 func figuresOf(o Options) figures {
 	return figures{o.TTL, o.StaleWhileRevalidate, o.StaleIfError, o.NegativeTTL, o.ErrorBackoff, o.LoadTimeout,
-		o.WaitTimeout, o.Lease, o.LocalTTL, o.RedisTimeout, o.TTLJitter, o.LocalMaxBytes, o.MaxConcurrentLoads,
-		o.MaxValueBytes, o.Prefix, o.Schema}
+		o.WaitTimeout, o.WaitFresh, o.Lease, o.LocalTTL, o.RedisTimeout, o.TTLJitter, o.EarlyRefresh, o.LocalMaxBytes,
+		o.MaxConcurrentLoads, o.MaxValueBytes, o.Prefix, o.Schema}
 }
 
 func TestTheDefaultsAreAsDocumented(t *testing.T) {
 	long := figures{
-		TTL: time.Hour, TTLJitter: 0.10,
+		TTL: time.Hour, TTLJitter: 0.10, EarlyRefresh: 1,
 		StaleWhileRevalidate: 10 * time.Second, StaleIfError: 10 * time.Second,
 		NegativeTTL: 5 * time.Second, ErrorBackoff: 500 * time.Millisecond,
-		LoadTimeout: 30 * time.Second, WaitTimeout: 0,
+		LoadTimeout: 30 * time.Second, WaitTimeout: 0, WaitFresh: 0,
 		Lease: 3 * time.Second, LocalTTL: 30 * time.Second, RedisTimeout: 250 * time.Millisecond,
 		LocalMaxBytes: 64 << 20, MaxConcurrentLoads: 256, MaxValueBytes: 1 << 20, Prefix: "levee1",
 	}
@@ -60,13 +60,13 @@ func TestWhatIsSetStays(t *testing.T) {
 	set := figures{
 		TTL: 7 * time.Second, TTLJitter: 0.5, StaleWhileRevalidate: 11 * time.Second, StaleIfError: 13 * time.Second,
 		NegativeTTL: 17 * time.Second, ErrorBackoff: 19 * time.Second, LoadTimeout: 23 * time.Second,
-		WaitTimeout: 29 * time.Second, Lease: 31 * time.Second, LocalTTL: 37 * time.Second, RedisTimeout: 41 * time.Second,
+		WaitTimeout: 29 * time.Second, WaitFresh: 43 * time.Second, EarlyRefresh: 2.5, Lease: 31 * time.Second, LocalTTL: 37 * time.Second, RedisTimeout: 41 * time.Second,
 		LocalMaxBytes: 1 << 20, MaxConcurrentLoads: 3, MaxValueBytes: 5, Prefix: "Pre.fix_1-", Schema: "s2",
 	}
 	o := Options{
 		TTL: set.TTL, TTLJitter: set.TTLJitter, StaleWhileRevalidate: set.StaleWhileRevalidate, StaleIfError: set.StaleIfError,
 		NegativeTTL: set.NegativeTTL, ErrorBackoff: set.ErrorBackoff, LoadTimeout: set.LoadTimeout, WaitTimeout: set.WaitTimeout,
-		Lease: set.Lease, LocalTTL: set.LocalTTL, RedisTimeout: set.RedisTimeout, LocalMaxBytes: set.LocalMaxBytes,
+		WaitFresh: set.WaitFresh, EarlyRefresh: set.EarlyRefresh, Lease: set.Lease, LocalTTL: set.LocalTTL, RedisTimeout: set.RedisTimeout, LocalMaxBytes: set.LocalMaxBytes,
 		MaxConcurrentLoads: set.MaxConcurrentLoads, MaxValueBytes: set.MaxValueBytes, Prefix: set.Prefix, Schema: set.Schema,
 		RedactError: func(error) string { return "redacted" },
 	}
@@ -92,7 +92,7 @@ func (o Options) with(settings ...setting) Options {
 }
 
 func TestOffSwitchesOff(t *testing.T) {
-	for _, field := range []string{"TTLJitter", "StaleWhileRevalidate", "NegativeTTL", "ErrorBackoff", "WaitTimeout", "LocalMaxBytes"} {
+	for _, field := range []string{"TTLJitter", "EarlyRefresh", "StaleWhileRevalidate", "NegativeTTL", "ErrorBackoff", "WaitTimeout", "WaitFresh", "LocalMaxBytes"} {
 		t.Run(field, func(t *testing.T) {
 			o, err := minute.with(setting{field, Off}).validate()
 			must(t, err)
@@ -100,6 +100,16 @@ func TestOffSwitchesOff(t *testing.T) {
 				t.Errorf("off is %v", v)
 			}
 		})
+	}
+}
+
+// TestEarlyRefreshMayBeAnythingUpToAHundred: also less than the optimum, and the limit itself.
+func TestEarlyRefreshMayBeAnythingUpToAHundred(t *testing.T) {
+	for _, beta := range []float64{math.SmallestNonzeroFloat64, 0.5, 1, 100} {
+		o, err := minute.with(setting{"EarlyRefresh", beta}).validate()
+		must(t, err)
+		equal(t, "EarlyRefresh", o.EarlyRefresh, beta)
+		equal(t, "in the policy", o.policy().EarlyRefresh, beta)
 	}
 }
 
@@ -134,7 +144,7 @@ func TestADefaultGivesWayToAShorterStaleIfError(t *testing.T) {
 	equal(t, "StaleWhileRevalidate", o.StaleWhileRevalidate, 5*time.Second)
 }
 
-var durations = []string{"TTL", "StaleWhileRevalidate", "StaleIfError", "NegativeTTL", "ErrorBackoff", "LoadTimeout", "WaitTimeout", "Lease", "LocalTTL", "RedisTimeout"}
+var durations = []string{"TTL", "StaleWhileRevalidate", "StaleIfError", "NegativeTTL", "ErrorBackoff", "LoadTimeout", "WaitTimeout", "WaitFresh", "Lease", "LocalTTL", "RedisTimeout"}
 
 var faults = []struct {
 	setting
@@ -147,12 +157,20 @@ var faults = []struct {
 	{setting{"TTLJitter", -0.1}, "is not between 0 and 1"},
 	{setting{"TTLJitter", math.NaN()}, "is not between 0 and 1"},
 	{setting{"TTLJitter", math.Inf(1)}, "is not between 0 and 1"},
+	{setting{"EarlyRefresh", 100.5}, "100.5 is not between 0 and 100; cache.Off (-1) switches it off"},
+	{setting{"EarlyRefresh", -0.1}, "is not between 0 and 100"},
+	{setting{"EarlyRefresh", -2}, "is not between 0 and 100"},
+	{setting{"EarlyRefresh", math.NaN()}, "NaN is not between 0 and 100"},
+	{setting{"EarlyRefresh", math.Inf(1)}, "is not between 0 and 100"},
+	{setting{"EarlyRefresh", math.Inf(-1)}, "is not between 0 and 100"},
 	{setting{"StaleWhileRevalidate", -2 * time.Second}, "-2s is negative; cache.Off (-1) switches it off"},
 	{setting{"StaleIfError", -2}, "is negative; cache.Off (-1) switches it off"},
 	{setting{"NegativeTTL", -2}, "is negative; cache.Off (-1) switches it off"},
 	{setting{"ErrorBackoff", -2}, "is negative; cache.Off (-1) switches it off"},
 	{setting{"LoadTimeout", Off}, "is negative"},
 	{setting{"WaitTimeout", -2}, "is negative; cache.Off (-1) switches it off"},
+	{setting{"WaitFresh", -2}, "is negative; cache.Off (-1) switches it off"},
+	{setting{"WaitFresh", -time.Second}, "-1s is negative; cache.Off (-1) switches it off"},
 	{setting{"Lease", Off}, "is negative"},
 	{setting{"Lease", 99 * time.Millisecond}, "99ms is below 100ms"},
 	{setting{"LocalTTL", Off}, "is negative"},
@@ -356,27 +374,39 @@ func TestWithRedisALocalCopyIsBelievedForASecondAtMost(t *testing.T) {
 }
 
 func TestThePolicyIsWhatWasSet(t *testing.T) {
-	o, err := minute.validate()
+	o, err := minute.with(setting{"EarlyRefresh", 2.5}, setting{"WaitFresh", time.Second}).validate()
 	must(t, err)
 	got := o.policy()
 	got.Redact, got.Logger = nil, nil
 	equal(t, "policy", fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", rebuild.Policy{
 		TTL: o.TTL, Jitter: o.TTLJitter, Stale: o.StaleWhileRevalidate, IfError: o.StaleIfError, NegativeTTL: o.NegativeTTL,
-		Backoff: o.ErrorBackoff, LoadTimeout: o.LoadTimeout, WaitTimeout: o.WaitTimeout, Lease: o.Lease, LocalTTL: o.LocalTTL,
+		EarlyRefresh: 2.5, Backoff: o.ErrorBackoff, LoadTimeout: o.LoadTimeout, WaitTimeout: o.WaitTimeout, Lease: o.Lease, LocalTTL: o.LocalTTL,
 		RedisTimeout: o.RedisTimeout, MaxLoads: o.MaxConcurrentLoads, MaxValueBytes: o.MaxValueBytes,
 	}))
 }
 
+// TestACacheWaitsForWhatIsFreshAsLongAsItsOptionsSay: it is no part of the policy, since a call may
+// say otherwise.
+func TestACacheWaitsForWhatIsFreshAsLongAsItsOptionsSay(t *testing.T) {
+	for set, want := range map[time.Duration]time.Duration{0: 0, Off: 0, time.Second: time.Second} {
+		c := newCache(t, "user", always[string](7), minute.with(setting{"WaitFresh", set}))
+		equal(t, "without an option", c.fold(nil).Wait, want)
+		equal(t, "with one of zero", c.fold([]CallOption{WaitFresh(0)}).Wait, 0)
+		equal(t, "with one below zero", c.fold([]CallOption{WaitFresh(-time.Hour)}).Wait, 0)
+		equal(t, "with two", c.fold([]CallOption{WaitFresh(time.Hour), NoStore(), WaitFresh(time.Minute)}).Wait, time.Minute)
+	}
+}
+
 // FuzzOptions: whatever is set, it is refused by name or makes a policy that holds together.
 func FuzzOptions(f *testing.F) {
-	f.Add(int64(time.Minute), int64(0), int64(0), int64(0), int64(0), 0.0, int64(0), 0, "", "")
-	f.Add(int64(-1), int64(-1), int64(-1), int64(-1), int64(-1), -1.0, int64(-1), -1, "a b", "#")
-	f.Add(int64(math.MaxInt64), int64(math.MinInt64), int64(1), int64(2), int64(3), math.NaN(), int64(math.MaxInt64), math.MinInt, "é", "x")
-	f.Fuzz(func(t *testing.T, ttl, swr, sie, lease, other int64, jitter float64, size int64, count int, prefix, schema string) {
+	f.Add(int64(time.Minute), int64(0), int64(0), int64(0), int64(0), 0.0, 0.0, int64(0), 0, "", "")
+	f.Add(int64(-1), int64(-1), int64(-1), int64(-1), int64(-1), -1.0, -1.0, int64(-1), -1, "a b", "#")
+	f.Add(int64(math.MaxInt64), int64(math.MinInt64), int64(1), int64(2), int64(3), math.NaN(), math.NaN(), int64(math.MaxInt64), math.MinInt, "é", "x")
+	f.Fuzz(func(t *testing.T, ttl, swr, sie, lease, other int64, jitter, early float64, size int64, count int, prefix, schema string) {
 		o := Options{
-			TTL: time.Duration(ttl), TTLJitter: jitter, StaleWhileRevalidate: time.Duration(swr), StaleIfError: time.Duration(sie),
+			TTL: time.Duration(ttl), TTLJitter: jitter, EarlyRefresh: early, StaleWhileRevalidate: time.Duration(swr), StaleIfError: time.Duration(sie),
 			NegativeTTL: time.Duration(other), ErrorBackoff: time.Duration(other), LoadTimeout: time.Duration(other),
-			WaitTimeout: time.Duration(other), Lease: time.Duration(lease), LocalTTL: time.Duration(other),
+			WaitTimeout: time.Duration(other), WaitFresh: time.Duration(other), Lease: time.Duration(lease), LocalTTL: time.Duration(other),
 			RedisTimeout: time.Duration(other), LocalMaxBytes: size, MaxConcurrentLoads: count, MaxValueBytes: count,
 			Prefix: prefix, Schema: schema,
 		}
@@ -391,12 +421,12 @@ func FuzzOptions(f *testing.F) {
 				t.Errorf("%+v: %v", o, d)
 			}
 		}
-		for _, d := range []time.Duration{p.Stale, p.IfError, p.NegativeTTL, p.Backoff, p.WaitTimeout} {
+		for _, d := range []time.Duration{p.Stale, p.IfError, p.NegativeTTL, p.Backoff, p.WaitTimeout, valid.WaitFresh} {
 			if d < 0 || d > longest {
 				t.Errorf("%+v: %v", o, d)
 			}
 		}
-		if p.IfError < p.Stale || p.Lease < minLease || !(p.Jitter >= 0 && p.Jitter <= 1) || p.MaxLoads < 1 || p.MaxValueBytes < 1 {
+		if p.IfError < p.Stale || p.Lease < minLease || !(p.Jitter >= 0 && p.Jitter <= 1) || !(p.EarlyRefresh >= 0 && p.EarlyRefresh <= 100) || p.MaxLoads < 1 || p.MaxValueBytes < 1 {
 			t.Errorf("%+v makes %+v", o, p)
 		}
 		if !word.MatchString(valid.Prefix) || valid.Schema != schema || valid.LocalMaxBytes < 0 {

@@ -109,6 +109,8 @@ func planOf(seed uint64) *randomPlan {
 		o: cache.Options{
 			TTL:                  draw(r, 300*time.Millisecond, time.Second),
 			TTLJitter:            cache.Off,
+			EarlyRefresh:         draw[float64](r, cache.Off, 0, 5),
+			WaitFresh:            draw[time.Duration](r, 0, 0, 50*time.Millisecond),
 			StaleWhileRevalidate: draw[time.Duration](r, cache.Off, 300*time.Millisecond, time.Second),
 			StaleIfError:         draw(r, 0, 2*time.Second),
 			NegativeTTL:          300 * time.Millisecond,

@@ -14,16 +14,17 @@ type Stats struct {
 	Remote   int64 // answers from Redis
 	Loads    int64 // calls of the loader
 	Failures int64 // of these, failed ones; not found is none
-	// Background counts the loads that nobody waited for, Dropped the background work that
-	// found no slot and was left to a later hit.
-	Background, Dropped int64
+	// EarlyRefreshes and StaleRefreshes count the loads that nobody waited for, of values still
+	// fresh and of values served stale meanwhile; Dropped the background work that found no
+	// slot and was left to a later hit.
+	EarlyRefreshes, StaleRefreshes, Dropped int64
 	// Abandoned counts loads given up on at LoadTimeout, AbandonedNow those that still run.
 	Abandoned, AbandonedNow int64
 	Waits                   int64 // reads that waited for another node's load
 	StaleOnError            int64 // stale answers since the refresh failed or was slow
 	Backoffs                int64 // answers with a remembered failure
 	Commits                 int64 // values stored in Redis
-	Refused                 int64 // values not stored since an invalidation came before
+	Refused                 int64 // values not stored since an invalidation came before, or a newer row version
 	Unconfirmed             int64 // values of which it is not known whether they were stored
 	Unstorable              int64 // values too large to store, or not encodable
 	LocalRefused            int64 // copies not held in memory: above LocalMaxBytes, asked for too rarely, or in a burst
@@ -41,7 +42,7 @@ func (c *Cache[K, V]) Stats() Stats {
 	return Stats{
 		Hits: c.hits.sum(), Stale: c.stale.sum(), Remote: n.Remote.Load(),
 		Loads: n.Loads.Load(), Failures: n.LoadErrors.Load(),
-		Background: n.Background.Load(), Dropped: n.Dropped.Load(),
+		EarlyRefreshes: n.Early.Load(), StaleRefreshes: n.Revalidated.Load(), Dropped: n.Dropped.Load(),
 		Abandoned: n.Abandoned.Load(), AbandonedNow: n.AbandonedNow.Load(),
 		Waits: n.Waits.Load(), StaleOnError: n.StaleOnError.Load(), Backoffs: n.Backoffs.Load(),
 		Commits: n.Commits.Load(), Refused: n.Refused.Load(), Unconfirmed: n.Unconfirmed.Load(),

@@ -87,6 +87,7 @@ func (o Options) validate() (Options, error) {
 	c.duration("ErrorBackoff", &o.ErrorBackoff, 500*time.Millisecond, true)
 	c.duration("LoadTimeout", &o.LoadTimeout, 30*time.Second, false)
 	c.duration("WaitTimeout", &o.WaitTimeout, 0, true)
+	c.duration("WaitFresh", &o.WaitFresh, 0, true)
 	c.duration("Lease", &o.Lease, 3*time.Second, false)
 	c.duration("LocalTTL", &o.LocalTTL, min(ttl, 30*time.Second), false)
 	c.duration("RedisTimeout", &o.RedisTimeout, 250*time.Millisecond, false)
@@ -121,6 +122,14 @@ func (o *Options) numbers(c *checker) {
 		o.TTLJitter = 0
 	case math.IsNaN(j) || j < 0 || j > 1:
 		c.fault("TTLJitter", "%v is not between 0 and 1; cache.Off (-1) switches it off", j)
+	}
+	switch b := o.EarlyRefresh; {
+	case b == 0:
+		o.EarlyRefresh = 1
+	case b == Off:
+		o.EarlyRefresh = 0
+	case math.IsNaN(b) || b < 0 || b > 100:
+		c.fault("EarlyRefresh", "%v is not between 0 and 100; cache.Off (-1) switches it off", b)
 	}
 	c.count("LocalMaxBytes", &o.LocalMaxBytes, 64<<20, minLocal, math.MaxInt64, true)
 	loads, size := int64(o.MaxConcurrentLoads), int64(o.MaxValueBytes)
@@ -157,6 +166,7 @@ func (o Options) policy() rebuild.Policy {
 		Stale:         o.StaleWhileRevalidate,
 		IfError:       o.StaleIfError,
 		NegativeTTL:   o.NegativeTTL,
+		EarlyRefresh:  o.EarlyRefresh,
 		Backoff:       o.ErrorBackoff,
 		LoadTimeout:   o.LoadTimeout,
 		WaitTimeout:   o.WaitTimeout,

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"time"
 
 	"github.com/levee-cache/levee/loader"
 	"github.com/levee-cache/levee/rebuild"
@@ -25,14 +26,23 @@ func (vs *values[K, V]) Keep(_ rebuild.Key, c rebuild.Copy) { vs.local.keep(c.(*
 
 func (vs *values[K, V]) Drop(k rebuild.Key) { vs.local.drop(k) }
 
-func (vs *values[K, V]) Load(ctx context.Context, k rebuild.Key, done func(rebuild.Copy, error)) {
-	loader.Call(ctx, vs.loader, k.User.(K), func(v V, err error) {
-		if err != nil {
-			done(nil, err)
-			return
+func (vs *values[K, V]) Load(ctx context.Context, k rebuild.Key, base rebuild.Copy, age time.Duration, done func(rebuild.Outcome, error)) {
+	loader.Call(ctx, vs.loader, k.User.(K), previous[V](base, age), func(r loader.Result[V], err error) {
+		o := rebuild.Outcome{NotModified: r.NotModified, NoStore: r.NoStore, TTL: r.TTL, Row: r.RowVersion}
+		if err == nil && !r.NotModified {
+			o.Copy = vs.make(k, r.Value, 0)
 		}
-		done(vs.make(k, v, 0), nil)
+		done(o, err)
 	})
+}
+
+// previous is what a loader is told of the value that it replaces.
+func previous[V any](base rebuild.Copy, age time.Duration) *loader.Previous[V] {
+	if base == nil {
+		return nil
+	}
+	h := base.(*held[V])
+	return &loader.Previous[V]{Value: h.value, RowVersion: h.meta.Row, Version: int64(h.meta.Version), Age: age}
 }
 
 func (vs *values[K, V]) Encode(c rebuild.Copy) (codec byte, payload []byte, err error) {

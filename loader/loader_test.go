@@ -24,8 +24,8 @@ func call(t *testing.T, f func(context.Context, int) (string, error)) outcome {
 	var o outcome
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		loader.Call(t.Context(), loader.Func(f), 7, func(v string, err error) {
-			o.value, o.err = v, err
+		loader.Call(t.Context(), loader.Func(f), 7, nil, func(r loader.Result[string], err error) {
+			o.value, o.err = r.Value, err
 			o.calls++
 		})
 	})

@@ -7,8 +7,8 @@ import (
 
 func TestAnAbsentKeyBecomesAPlaceholderForTheLengthOfTheLease(t *testing.T) {
 	onServers(t, func(r *rig) {
-		for _, mode := range []Mode{Try, Wait} {
-			answer := r.acquire("A", asking{mode: mode, lease: 20 * time.Second})
+		for range 2 {
+			answer := r.acquire("A", asking{lease: 20 * time.Second})
 			equal(r.t, "status", answer.Status, statusLeased)
 			equal(r.t, "start", answer.Entry.Start, answer.Now)
 			after(r.t, "end of the lease", answer.Entry.LeaseUntil, answer.Now, 20*time.Second)
@@ -101,7 +101,7 @@ var situations = []struct {
 func TestAnAcquireAnswersWithWhatItFinds(t *testing.T) {
 	onServers(t, func(r *rig) {
 		for _, s := range situations {
-			for mode, want := range map[Mode]Status{Look: s.look, Try: s.try, Wait: s.try} {
+			for mode, want := range map[Mode]Status{Look: s.look, Try: s.try, Wait: s.look} {
 				r.remove()
 				s.put(r)
 				answer := r.acquire("A", asking{mode: mode})

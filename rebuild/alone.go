@@ -15,15 +15,18 @@ func (f *flight) alone(why error) (Answer, error) {
 	}
 	s := f.recall()
 	if errors.Is(why, errAlone) && s.copy != nil && n.clock.Now() >= s.copy.Meta().Believed {
-		s.view.State, s.copy = Gone, nil // Redis is not away, and has shown something else
+		s.view.State, s.copy, f.held = Gone, nil, nil // Redis is not away, and has shown something else
 	}
-	switch v := Decide(s.view, f.onlyFresh); v.Deed {
+	switch v := Decide(s.view, f.want.taste()); v.Deed {
 	case Serve:
 		return f.serveAlone(s, why), nil
 	case Refuse:
 		n.Counts.Backoffs.Add(1)
 		return Answer{}, s.failure
 	default:
+		if f.want.spent {
+			return Answer{}, errNothing
+		}
 		return f.beside(s, v)
 	}
 }
@@ -54,7 +57,7 @@ func (f *flight) serveAlone(s sight, why error) Answer {
 			a.Err = s.failure
 		}
 	}
-	if n.clock.Now() >= min(m.Believed, m.Fresh) && !s.view.Backoff {
+	if n.clock.Now() >= min(m.Believed, m.Fresh) && !s.view.Backoff && !f.want.NoStore {
 		n.Tend(f.ctx, f.key, s.copy)
 	}
 	return a

@@ -59,7 +59,7 @@ func (f *flight) ask(mode Mode) (sight, error) {
 // obey takes over what the script decided where the bar made it decide otherwise than the entry
 // alone would.
 func (s *sight) obey(status Status) {
-	if (status == statusHeld || status == statusBackoff || status == statusLeased) && (s.view.State == Fresh || s.view.State == NotFound) {
+	if (status == statusHeld || status == statusBackoff || status == statusLeased || status == statusIdle) && (s.view.State == Fresh || s.view.State == NotFound) {
 		s.view.State, s.copy = Gone, nil // below the bar
 	}
 }
@@ -91,7 +91,7 @@ func (n *Node) acquire(ctx context.Context, b *link.Budget, k Key, mode Mode, ha
 	r, err := n.server.run(ctx, b, link.Spared, k, scripts.acquire,
 		a, millis(n.policy.Lease), have, int64(bar), string(mode), int64(notAfter))
 	switch {
-	case mode == Look || link.NotSent(err):
+	case mode != Try || link.NotSent(err):
 	case errors.Is(err, link.ErrUnavailable):
 		n.giveBack(ctx, k, a.token, 0, true)
 	case a.twice():

@@ -14,8 +14,8 @@ import (
 
 // draft is an entry on its way to Redis.
 type draft struct {
+	content
 	fresh, stale, ifError time.Duration
-	row                   uint64
 	setter                bool // by Set, not by a load
 	text                  []byte
 }
@@ -25,32 +25,58 @@ type content struct {
 	kind    Kind
 	codec   byte
 	payload []byte
+	keep    bool          // the payload that is there, instead
+	ttl     time.Duration // 0: the policy's
+	row     uint64
 }
 
 // content encodes c, or "not found" for nil. ok is false for what may not be stored.
-func (n *Node) content(c Copy) (e content, ok bool, err error) {
+func (n *Node) content(c Copy, ttl time.Duration, row uint64) (e content, ok bool, err error) {
+	e = content{kind: KindValue, ttl: ttl, row: row}
 	if c == nil {
-		return content{kind: KindNotFound}, n.policy.NegativeTTL > 0, nil
+		e.kind = KindNotFound
+		return e, n.policy.NegativeTTL > 0 || ttl > 0, nil
 	}
-	e.kind = KindValue
 	e.codec, e.payload, err = n.values.Encode(c)
 	return e, err == nil && len(e.payload) <= n.policy.MaxValueBytes, err
 }
 
+// outcome is the content of what a load brought; c is its value.
+func (n *Node) outcome(l *load, o Outcome) (c Copy, e content, ok bool, err error) {
+	c = o.Copy
+	switch {
+	case o.NotModified && l.base.Meta().Identity != Identity{}: // then it is in the entry
+		c, e, ok = l.base, content{kind: KindValue, keep: true, ttl: o.TTL, row: o.Row}, true
+	case o.NotModified:
+		c = n.values.Stamped(l.key, l.base, l.base.Meta().Stamp) // others are reading the base
+		e, ok, err = n.content(c, o.TTL, o.Row)
+	case o.NoStore || o.TTL < 0: // is not encoded for nothing
+		e.kind = KindValue
+		if c == nil {
+			e.kind = KindNotFound
+		}
+	default:
+		e, ok, err = n.content(c, o.TTL, o.Row)
+	}
+	if e.row == 0 && l.base != nil && e.kind == KindValue { // as the script does
+		e.row = l.base.Meta().Row
+	}
+	return c, e, ok && !o.NoStore && o.TTL >= 0, err
+}
+
 // draft makes an entry for the holder of the lease (writer, start).
-func (n *Node) draft(k Key, e content, writer string, start Micros, row uint64, cost time.Duration) (d draft) {
+func (n *Node) draft(k Key, e content, writer string, start Micros, cost time.Duration) draft {
 	h := Header{Kind: e.kind, Codec: e.codec, Identity: Identity{Version: start, Writer: writer},
-		Row: row, Hash: k.Hash, Cost: cost, Body: len(e.payload)}
-	d.row = row
-	d.fresh, d.stale, d.ifError = n.policy.windows(e.kind)
-	d.text = append(h.format(), e.payload...)
+		Row: e.row, Hash: k.Hash, Cost: cost, Body: len(e.payload)}
+	d := draft{content: e, text: append(h.format(), e.payload...)}
+	d.fresh, d.stale, d.ifError = n.policy.windows(e.kind, e.ttl)
 	return d
 }
 
 // args are the arguments of the commit script.
-func (d draft) args(token string, start Micros) []any {
-	return []any{token, int64(start), millis(d.fresh), millis(d.stale), millis(d.ifError),
-		rowText(d.row), boolText(d.setter), d.text}
+func (d draft) args(token string, start Micros, p Policy) []any {
+	return append([]any{token, int64(start), millis(d.fresh), millis(d.stale), millis(d.ifError),
+		rowText(d.row), boolText(d.setter), d.text, boolText(d.keep)}, p.backoff()...)
 }
 
 func rowText(row uint64) string { return fmt.Sprintf("%016x", row) }
@@ -59,19 +85,58 @@ func boolText(b bool) string { return string(flag(b)) }
 
 // store puts what a load brought into Redis, as far as it may be, and keeps it as far as it is
 // known to be current.
-func (n *Node) store(ctx context.Context, l *load, c Copy) {
-	n.failed.clear(l.key.Text)
-	e, storable, err := n.content(c)
-	l.copy = n.values.Stamped(l.key, c, n.ownStamp(e.kind, l.began))
+func (n *Node) store(ctx context.Context, l *load, o Outcome) {
+	c, e, storable, err := n.outcome(l, o)
+	if l.lease != nil || !n.newerRow(l.key, e.row) {
+		n.failed.clear(l.key.Text)
+	}
+	cost := l.cost(n.clock.Now())
+	l.copy = n.values.Stamped(l.key, c, n.ownStamp(e, l.began, cost))
 	switch {
+	case l.private:
 	case !storable:
+		n.running.keep(l.ticket, func() { n.values.Drop(l.key) })
 		n.unstorable(ctx, l, err)
 	case l.lease != nil:
-		cost := time.Duration(n.clock.Now() - l.began)
-		n.commit(ctx, l, n.draft(l.key, e, l.lease.Token, Micros(l.lease.Start), 0, cost))
+		n.commit(ctx, l, n.draft(l.key, e, l.lease.Token, Micros(l.lease.Start), cost))
+	case n.newerRow(l.key, e.row):
+		n.older(l, true)
 	default:
 		n.keepOwn(l, l.copy)
 	}
+}
+
+// newerRow tells whether this node holds a newer row than the one of this version.
+func (n *Node) newerRow(k Key, row uint64) bool { return row > 0 && n.rowOf(k) > row }
+
+// rowOf is the row version of what this node holds.
+func (n *Node) rowOf(k Key) uint64 {
+	c := n.values.Lookup(k)
+	if c == nil || c.Meta().At(n.clock.Now()) == Gone {
+		return 0
+	}
+	return c.Meta().Row
+}
+
+// errOlderRow is why a value is not stored, and its key left alone for a moment: where it came from will
+// not have caught up by the next read.
+var errOlderRow = errors.New("levee: the row that was loaded is older than the one that is stored")
+
+func (n *Node) older(l *load, leave bool) {
+	n.Counts.Refused.Add(1)
+	l.outdated = true
+	if leave && n.running.valid(l.ticket) {
+		n.failed.record(l.key.Text, errOlderRow)
+	}
+}
+
+// cost is what loads of this key take, by this one, which ends now, and the ones before.
+func (l *load) cost(now link.Instant) time.Duration {
+	last := max(time.Duration(now-l.began), time.Microsecond)
+	if l.base == nil {
+		return last
+	}
+	return smoothed(l.base.Meta().Cost, last)
 }
 
 // unstorable is returned to those who waited, and Redis tells the other nodes not to queue.
@@ -88,7 +153,7 @@ func (n *Node) unstorable(ctx context.Context, l *load, err error) {
 // commit stores d under the lease. Refused, it is kept nowhere; of unknown fate, it is believed
 // for a moment and the commit is finished behind the answer.
 func (n *Node) commit(ctx context.Context, l *load, d draft) {
-	args := d.args(l.lease.Token, Micros(l.lease.Start))
+	args := d.args(l.lease.Token, Micros(l.lease.Start), n.policy)
 	l.lease.End() // no renewal is to find it gone by our own doing
 	r, err := n.server.run(ctx, &l.budget, link.Urgent, l.key, scripts.commit, args...)
 	switch {
@@ -101,6 +166,8 @@ func (n *Node) commit(ctx context.Context, l *load, d draft) {
 	case r.Status == statusCommitted:
 		n.Counts.Commits.Add(1)
 		n.committed(l, r)
+	case r.Status == statusOlder:
+		n.older(l, r.int(3) == 1)
 	default:
 		n.Counts.Refused.Add(1)
 		n.giveBack(ctx, l.key, l.lease.Token, 0, true) // a late first acquire may have re-created it
@@ -167,9 +234,12 @@ func (n *Node) insist(ctx context.Context, k Key, script *redis.Script, args ...
 
 // failure is the arguments of the fail script after the lease.
 func (n *Node) failure(err error) []any {
-	p := n.policy
-	jitter := 1000 - int(backoffJitter*1000*rand.Float64())
-	return []any{millis(p.Backoff), millis(backoffGrowth * p.Backoff), jitter, p.message(err)}
+	return append(n.policy.backoff(), n.policy.message(err))
+}
+
+// backoff is what the scripts need to know of how long to leave a key alone.
+func (p Policy) backoff() []any {
+	return []any{millis(p.Backoff), millis(backoffGrowth * p.Backoff), 1000 - int(backoffJitter*1000*rand.Float64())}
 }
 
 // woke counts wake-ups that Redis did not let us publish: waiters then find out by polling.

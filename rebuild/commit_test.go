@@ -163,7 +163,8 @@ func TestARowVersionBelowTheEntrysEndsTheLeaseAndStoresNothing(t *testing.T) {
 				equal(r.t, "row", r.entry().Row, tc.row)
 				continue
 			}
-			equal(r.t, "changed", differing(before, r.raw()), "[token start until]")
+			equal(r.t, "changed", differing(before, r.raw()), "[retry failures token start until]")
+			equal(r.t, "failures", r.entry().Failures, 1)
 			equal(r.t, "token", r.entry().Token, "")
 		}
 	})

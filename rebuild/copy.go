@@ -26,13 +26,18 @@ type Meta struct {
 // Stamp says what a Copy is and until when it is good for what, on the node's clock.
 type Stamp struct {
 	Identity // zero for a value that Redis does not hold
+	Row      uint64
 	Kind     Kind
 	Loaded   link.Instant // when its load began
 	Fresh    link.Instant
 	Stale    link.Instant
 	IfError  link.Instant
-	Believed link.Instant // until then it is served without asking Redis
-	Due      link.Instant // from then on a hit also sees to a refresh
+	Believed link.Instant  // until then it is served without asking Redis
+	Verify   link.Instant  // from then on a hit also has Redis asked
+	Early    link.Instant  // from then on a hit may also have it refreshed
+	Due      link.Instant  // the first of these
+	Cost     time.Duration // of a load, smoothed
+	Lead     time.Duration // the unit of how long before Fresh a refresh begins
 }
 
 // Values is what package cache does for this one, which moves values without knowing their
@@ -44,13 +49,23 @@ type Values interface {
 	// nothing kept before comes back.
 	Keep(k Key, c Copy)
 	Drop(k Key)
-	// Load runs the loader and calls done once.
-	Load(ctx context.Context, k Key, done func(Copy, error))
+	// Load runs the loader and calls done once. base is the value that it replaces, of this age,
+	// or nil.
+	Load(ctx context.Context, k Key, base Copy, age time.Duration, done func(Outcome, error))
 	Encode(c Copy) (codec byte, payload []byte, err error)
 	// Decode fails with ErrOtherCodec for a codec that it does not read.
 	Decode(k Key, codec byte, payload string, s Stamp) (Copy, error)
 	// Stamped returns c's value under another stamp; nil stands for "not found".
 	Stamped(k Key, c Copy, s Stamp) Copy
+}
+
+// Outcome is what a loader answered.
+type Outcome struct {
+	Copy        Copy // nil with NotModified, and for "not found"
+	NotModified bool
+	NoStore     bool
+	TTL         time.Duration // 0: the policy's; below: NoStore
+	Row         uint64
 }
 
 // ErrOtherCodec is returned by Values.Decode.
@@ -73,6 +88,7 @@ func (n *Node) stampOf(h Header, now Micros, sent link.Instant) Stamp {
 	local := func(m Millis) link.Instant { return sent.Add(time.Duration(m.micros()-now) * time.Microsecond) }
 	s := Stamp{
 		Identity: Identity{h.Version, strings.Clone(h.Writer)}, // not a part of the whole reply
+		Row:      h.Row,
 		Kind:     h.Kind,
 		Loaded:   sent.Add(time.Duration(h.Version-now) * time.Microsecond),
 		Fresh:    local(h.Fresh),
@@ -82,6 +98,7 @@ func (n *Node) stampOf(h Header, now Micros, sent link.Instant) Stamp {
 	if h.Version > now+aheadOf {
 		s.Fresh, s.Loaded = sent, sent
 	}
+	s.prepare(h.Cost, n.policy.EarlyRefresh)
 	s.believe(sent, n.policy.LocalTTL)
 	return s
 }
@@ -91,19 +108,21 @@ func (n *Node) stampOf(h Header, now Micros, sent link.Instant) Stamp {
 // is kept.
 func (s *Stamp) believe(since link.Instant, d time.Duration) {
 	s.Believed = min(since.Add(d), max(s.Fresh, s.IfError))
-	s.Due = min(s.Fresh, since.Add(d-d/5))
+	s.Verify = since.Add(d - d/5)
+	s.Due = min(s.Early, s.Verify)
 }
 
 // ownStamp is for a value that this node loaded, at began, and that Redis does not hold: its
 // windows begin now, but it is believed from the load's start only, since a delete on another
 // node may have come after it.
-func (n *Node) ownStamp(kind Kind, began link.Instant) Stamp {
+func (n *Node) ownStamp(e content, began link.Instant, cost time.Duration) Stamp {
 	now := n.clock.Now()
 	p := n.policy
-	fresh, stale, ifError := p.windows(kind)
-	s := Stamp{Kind: kind, Loaded: began, Fresh: now.Add(fresh), Stale: now.Add(stale), IfError: now.Add(ifError)}
+	fresh, stale, ifError := p.windows(e.kind, e.ttl)
+	s := Stamp{Row: e.row, Kind: e.kind, Loaded: began, Fresh: now.Add(fresh), Stale: now.Add(stale), IfError: now.Add(ifError)}
+	s.prepare(cost, p.EarlyRefresh)
 	if n.server.link == nil {
-		s.Believed, s.Due = max(s.Fresh, s.Stale), s.Fresh
+		s.Believed, s.Verify, s.Due = max(s.Fresh, s.Stale), s.Fresh, s.Early
 		return s
 	}
 	s.believe(began, p.LocalTTL)

@@ -9,7 +9,8 @@ type Counts struct {
 	LoadErrors    atomic.Int64 // of these, failed ones; not found is no failure
 	Abandoned     atomic.Int64 // of these, given up on at LoadTimeout or on closing
 	AbandonedNow  atomic.Int64 // abandoned loads that still run
-	Background    atomic.Int64 // loads that nobody waited for
+	Early         atomic.Int64 // loads that nobody waited for, of what was still fresh
+	Revalidated   atomic.Int64 // and of what was served stale meanwhile
 	Dropped       atomic.Int64 // background work that found no slot
 	Waits         atomic.Int64 // flights that waited for another node
 	StaleOnError  atomic.Int64 // stale answers after a failed or slow refresh

@@ -35,22 +35,30 @@ const (
 type Verdict struct {
 	Deed    Deed
 	Refresh bool // serve, and load in the background
-	Grace   bool // for at most Grace; then, or on an error, serve what is there
+	Grace   bool // for a limited time only; then, or on an error, serve what is there
+	Patient bool // that time is each caller's own: the flight goes on
 }
 
-// Decide is the whole of the table of design section 6: nothing else decides. With onlyFresh a
-// stale value counts as none.
-func Decide(v View, onlyFresh bool) Verdict {
-	if onlyFresh && (v.State == Stale || v.State == IfError) {
+// Decide is the whole of the table of design section 6: nothing else decides. For who wants
+// only what is fresh, a stale value counts as none; who is patient treats it as one that is
+// there for errors.
+func Decide(v View, t taste) Verdict {
+	if t == onlyFresh && (v.State == Stale || v.State == IfError) {
 		v.State = Gone
+	}
+	if t == atOnce && (v.State == Stale || v.State == IfError) {
+		return Verdict{Deed: Serve} // the flight that was left goes on
 	}
 	switch v.State {
 	case Fresh, NotFound:
 		return Verdict{Deed: Serve}
 	case Stale:
+		if t == patiently {
+			return ifError(v, t)
+		}
 		return Verdict{Deed: Serve, Refresh: !v.Held && !v.Backoff}
 	case IfError:
-		return ifError(v)
+		return ifError(v, t)
 	case Pass, Foreign:
 		return Verdict{Deed: Beside}
 	}
@@ -63,14 +71,17 @@ func Decide(v View, onlyFresh bool) Verdict {
 	return Verdict{Deed: Load}
 }
 
-func ifError(v View) Verdict {
+func ifError(v View, t taste) Verdict {
+	w := Verdict{Grace: true, Patient: t == patiently}
 	switch {
 	case v.Held:
-		return Verdict{Deed: Await, Grace: true}
+		w.Deed = Await
 	case v.Backoff:
 		return Verdict{Deed: Serve}
+	default:
+		w.Deed = Load
 	}
-	return Verdict{Deed: Load, Grace: true}
+	return w
 }
 
 // aheadOf is how far an instant may lie in the future before it is taken to come from a server

@@ -28,10 +28,16 @@ var (
 
 func TestTheDecisionIsTheTableOfTheDesign(t *testing.T) {
 	for state := Gone; state <= Foreign; state++ {
-		for _, onlyFresh := range []bool{false, true} {
+		for _, taste := range []taste{anything, patiently, onlyFresh, atOnce} {
 			row := decisions[state]
-			if onlyFresh && (state == Stale || state == IfError) {
+			switch {
+			case taste == onlyFresh && (state == Stale || state == IfError):
 				row = decisions[Gone] // nothing stale will do
+			case taste == atOnce && (state == Stale || state == IfError):
+				row = decisions[Fresh] // served, and nothing begun
+			case taste == patiently && (state == Stale || state == IfError):
+				row = decisions[IfError]
+				row.free.Patient, row.held.Patient, row.both.Patient = true, true, true
 			}
 			for view, want := range map[View]Verdict{
 				{State: state}:                            row.free,
@@ -39,7 +45,7 @@ func TestTheDecisionIsTheTableOfTheDesign(t *testing.T) {
 				{State: state, Backoff: true}:             row.backoff,
 				{State: state, Held: true, Backoff: true}: row.both,
 			} {
-				equal(t, fmt.Sprintf("%+v, only fresh %v", view, onlyFresh), Decide(view, onlyFresh), want)
+				equal(t, fmt.Sprintf("%+v, taste %v", view, taste), Decide(view, taste), want)
 			}
 		}
 	}

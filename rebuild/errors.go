@@ -12,7 +12,9 @@ var (
 	// is closed.
 	ErrClosed = errors.New("levee: the cache is closed")
 	// ErrOverloaded is returned when MaxConcurrentLoads are running and the call got no slot
-	// before its LoadTimeout. Shed load, or raise the limit.
+	// within LoadTimeout, or ten times as many wait for one already: then at once. Shed load, or
+	// raise the limit. Also while an abandoned load of the key still runs and many do: then the loader
+	// ignores its context.
 	ErrOverloaded = errors.New("levee: too many loads are running")
 	// ErrRecursive is returned to a loader that asks, with the context it was given, for a key
 	// whose load it is part of: it would wait for itself.

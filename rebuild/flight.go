@@ -12,13 +12,14 @@ import (
 // flight is one read of one key, for everybody who asks for it meanwhile. It belongs to one
 // goroutine.
 type flight struct {
-	n         *Node
-	ctx       context.Context // the first caller's values, nobody's cancellation
-	key       Key
-	onlyFresh bool
-	refresh   bool // only what a load brings that began after the call
-	budget    link.Budget
-	ticket    *ticket
+	n       *Node
+	ctx     context.Context // the first caller's values, nobody's cancellation
+	gone    context.Context // ends when nobody waits for the flight; nil: that does not matter
+	key     Key
+	want    Want
+	refresh bool // only what a load brings that began after the call
+	budget  link.Budget
+	ticket  *ticket
 
 	held Copy   // the newest value known: this node's at first, or nil
 	bar  Micros // an entry below this version is not good enough
@@ -39,23 +40,22 @@ type sight struct {
 
 // newFlight takes a ticket; one that counts as a load's makes void what reads under way bring.
 func (n *Node) newFlight(ctx context.Context, k Key, refresh bool) *flight {
-	return &flight{n: n, ctx: ctx, key: k, refresh: refresh, budget: n.budget(), ticket: n.running.begin(k.Text, refresh)}
+	return &flight{n: n, ctx: ctx, key: k, refresh: refresh, budget: n.budget(),
+		ticket: n.running.begin(k.Text, refresh)}
 }
 
 // fly answers one read. The local tier is looked at again: between a caller's look and this
 // flight another flight may have ended and kept what it brought.
-func (n *Node) fly(ctx context.Context, k Key, onlyFresh bool) (Answer, error) {
+func (n *Node) fly(ctx, gone context.Context, k Key, w Want) (Answer, error) {
 	if !n.life.enter() {
 		return Answer{}, ErrClosed
 	}
 	defer n.life.leave()
 	f := n.newFlight(ctx, k, false)
 	defer n.running.end(f.ticket)
-	f.onlyFresh = onlyFresh
-	if f.held = n.values.Lookup(k); f.held != nil {
-		if a, ok := f.fromMemory(); ok {
-			return a, nil
-		}
+	f.want, f.gone = w, gone
+	if a, ok := f.fromMemory(); ok {
+		return a, nil
 	}
 	if n.server.link == nil {
 		return f.alone(nil)
@@ -69,15 +69,19 @@ func (n *Node) fly(ctx context.Context, k Key, onlyFresh bool) (Answer, error) {
 
 // fromMemory serves what this node holds and still believes.
 func (f *flight) fromMemory() (Answer, bool) {
+	if f.want.SkipLocal && f.n.server.link != nil {
+		return Answer{}, false
+	}
+	if f.held = f.n.values.Lookup(f.key); f.held == nil {
+		return Answer{}, false
+	}
 	m, now := f.held.Meta(), f.n.clock.Now()
 	state := m.At(now)
-	v := Decide(View{State: state}, f.onlyFresh)
+	v := Decide(View{State: state}, f.want.taste())
 	if now >= m.Believed || v.Deed != Serve {
 		return Answer{}, false
 	}
-	if v.Refresh {
-		f.n.Tend(f.ctx, f.key, f.held)
-	}
+	f.tend(f.held, v)
 	return Answer{Copy: f.held, Source: Local, State: state}, true
 }
 
@@ -87,7 +91,7 @@ func (f *flight) fromMemory() (Answer, bool) {
 func (f *flight) look() (sight, error) {
 	header := false
 	if f.held != nil {
-		if f.held.Meta().At(f.n.clock.Now()) == Stale && !f.onlyFresh {
+		if f.held.Meta().At(f.n.clock.Now()) == Stale && f.want.taste() == anything && !f.want.NoStore {
 			return f.askInBackground()
 		}
 		header = f.held.Meta().Identity != Identity{}
@@ -184,11 +188,14 @@ func (f *flight) decode(s *sight, stamp Stamp) {
 	}
 }
 
+// errNothing tells one who only looks that there is nothing to serve.
+var errNothing = errors.New("nothing to serve")
+
 // act does what was decided, until there is an answer.
 func (f *flight) act(s sight) (Answer, error) {
 	for {
 		var err error
-		v := Decide(s.view, f.onlyFresh)
+		v := Decide(s.view, f.want.taste())
 		switch {
 		case s.lease != nil:
 			return f.lead(s, v)
@@ -196,16 +203,21 @@ func (f *flight) act(s sight) (Answer, error) {
 			return f.serve(s, v), nil
 		case v.Deed == Refuse:
 			return Answer{}, f.refusal(s)
+		case f.want.spent:
+			return Answer{}, errNothing
 		case v.Deed == Beside:
 			return f.beside(s, v)
 		}
 		if l := f.n.running.join(f.key.Text); l != nil { // whoever holds the lease, it is here
 			return f.await(l, s, v)
 		}
-		if v.Deed == Await {
+		switch {
+		case v.Deed == Await:
 			s, err = f.wait(s, v)
-		} else {
-			s, err = f.acquire(v, Try)
+		case f.want.NoStore:
+			return f.beside(s, v)
+		default:
+			s, err = f.acquire(v)
 		}
 		if err != nil {
 			return f.without(err)
@@ -216,8 +228,10 @@ func (f *flight) act(s sight) (Answer, error) {
 // without answers when the entry could not be asked any further.
 func (f *flight) without(err error) (Answer, error) {
 	switch {
-	case errors.Is(err, errServeStale):
-		return f.serveLate(f.held, nil), nil
+	case errors.Is(err, errNoSlot):
+		return f.serveLate(f.held, nil, ErrOverloaded)
+	case errors.Is(err, errSlow):
+		return f.serveLate(f.held, nil, ErrWaitTimeout)
 	case final(err):
 		return Answer{}, err
 	}
@@ -227,34 +241,54 @@ func (f *flight) without(err error) (Answer, error) {
 // serve answers with what is in Redis, and keeps it.
 func (f *flight) serve(s sight, v Verdict) Answer {
 	n := f.n
-	n.running.keep(f.ticket, func() { n.values.Keep(f.key, s.copy) })
+	if !f.want.NoStore {
+		n.running.keep(f.ticket, func() { n.values.Keep(f.key, s.copy) })
+	}
 	if !s.view.Backoff {
 		n.failed.clear(f.key.Text)
 	}
 	n.Counts.Remote.Add(1)
-	if v.Refresh {
-		n.Tend(f.ctx, f.key, s.copy)
-	}
+	f.tend(s.copy, v)
 	a := Answer{Copy: s.copy, Source: Remote, State: s.view.State}
-	if s.view.Backoff {
+	if s.view.Backoff && (a.State == Stale || a.State == IfError) {
 		a.Err = f.refusal(s)
 	}
 	return a
 }
 
-// serveLate answers with a stale value after the refresh failed with err, or took too long.
-func (f *flight) serveLate(c Copy, err error) Answer {
+// tend has a copy that is served seen to, where that is due.
+func (f *flight) tend(c Copy, v Verdict) {
+	if !f.want.NoStore && (v.Refresh || c.Meta().At(f.n.clock.Now()) == Fresh && f.n.calls(c)) {
+		f.n.Tend(f.ctx, f.key, c)
+	}
+}
+
+// serveLate answers with a stale value after the refresh failed with err, or took too long; if its
+// windows have ended meanwhile, with otherwise.
+func (f *flight) serveLate(c Copy, err, otherwise error) (Answer, error) {
+	a := Answer{Copy: c, Source: Remote, State: c.Meta().At(f.n.clock.Now()), Err: err}
+	if a.State == Gone {
+		return Answer{}, otherwise
+	}
+	if f.n.values.Lookup(f.key) == c {
+		a.Source = Local
+	}
 	f.n.Counts.StaleOnError.Add(1)
-	return Answer{Copy: c, Source: Remote, State: IfError, Err: err}
+	return a, nil
 }
 
 // refusal is the failure that Redis remembers; the node where it happened knows it whole.
 func (f *flight) refusal(s sight) error {
 	f.n.Counts.Backoffs.Add(1)
-	left := time.Duration(s.entry.RetryAfter.micros()-s.now) * time.Microsecond
+	left := s.backoff()
 	if own, ok := f.n.failed.recall(f.key.Text); ok {
 		own.RetryAfter = left
 		return own
 	}
 	return &BackoffError{RetryAfter: left, Message: s.entry.Message, Remote: true}
+}
+
+// backoff is how long the key is still left alone.
+func (s sight) backoff() time.Duration {
+	return time.Duration(s.entry.RetryAfter.micros()-s.now) * time.Microsecond
 }

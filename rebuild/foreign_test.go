@@ -12,7 +12,7 @@ import (
 func (r *rig) calls() map[string][]any {
 	now := int64(r.now())
 	return map[string][]any{
-		"acquire": {token("A"), 3000, "", 0, string(Wait), 0},
+		"acquire": {token("A"), 3000, "", 0, string(Try), 0},
 		"renew":   {token("A"), now, 3000},
 		"commit":  r.commitArgs("A", Micros(now), "v1", storing{}),
 		"pass":    {token("A"), now, 1000},

@@ -29,7 +29,11 @@ func (n *Node) invalidate(ctx context.Context, ks []Key, script *redis.Script) e
 		if n.life.ended() {
 			return ErrClosed
 		}
-		n.forget(ks...)
+		if script == scripts.expire {
+			n.expireAlone(ks)
+		} else {
+			n.forget(ks...)
+		}
 		return nil
 	}
 	return n.detach(ctx, ks, func(ctx context.Context) error {
@@ -97,7 +101,7 @@ func (n *Node) detach(ctx context.Context, ks []Key, f func(context.Context) err
 func (n *Node) forget(ks ...Key) {
 	for _, k := range ks {
 		n.running.forget(k.Text, func() { n.values.Drop(k) })
-		n.flights.forget(k.Text)
+		n.flights.forget(k)
 		n.failed.clear(k.Text)
 	}
 }
@@ -106,4 +110,36 @@ func (n *Node) unconfirmedInvalidation(k Key, cause error) error {
 	p := n.policy
 	bound := p.TTL + p.IfError
 	return &InvalidationError{Key: k.Text, Bound: bound.Round(time.Millisecond), cause: cause}
+}
+
+// expireAlone is what the script does, for a node without Redis: what may be served stale is so from
+// now on, and a failure is not forgotten.
+func (n *Node) expireAlone(ks []Key) {
+	for _, k := range ks {
+		n.running.forget(k.Text, func() {
+			c := n.values.Lookup(k)
+			n.values.Drop(k)
+			if c = n.expired(k, c); c != nil {
+				n.values.Keep(k, c)
+			}
+		})
+		n.flights.forget(k)
+	}
+}
+
+// expired is c with the end of its freshness now, and the windows after it as long as they were;
+// nil if that leaves nothing to serve.
+func (n *Node) expired(k Key, c Copy) Copy {
+	if c == nil || c.Meta().Kind != KindValue {
+		return nil
+	}
+	s, now := c.Meta().Stamp, n.clock.Now()
+	earlier := max(s.Fresh-now, 0)
+	s.Fresh, s.Stale, s.IfError = s.Fresh-earlier, s.Stale-earlier, s.IfError-earlier
+	if s.IfError <= now {
+		return nil
+	}
+	s.prepare(s.Cost, n.policy.EarlyRefresh)
+	s.Believed, s.Verify, s.Due = max(s.Fresh, s.Stale), s.Fresh, s.Early
+	return n.values.Stamped(k, c, s)
 }

@@ -6,17 +6,20 @@ import (
 	"time"
 )
 
-// errServeStale ends a flight with the stale value at hand.
-var errServeStale = errors.New("serve what is at hand")
+// These end a flight with the stale value at hand.
+var (
+	errNoSlot = errors.New("no slot: serve what is at hand")
+	errSlow   = errors.New("the holder is slow: serve what is at hand")
+)
 
 // acquire asks for the lease. The bulkhead's slot is taken first: a lease that waits for a
 // slot would hold up the fleet.
-func (f *flight) acquire(v Verdict, mode Mode) (sight, error) {
+func (f *flight) acquire(v Verdict) (sight, error) {
 	slot, err := f.slot(v)
 	if err != nil {
 		return sight{}, err
 	}
-	s, err := f.ask(mode)
+	s, err := f.ask(Try)
 	if s.lease == nil {
 		slot()
 	}
@@ -31,9 +34,8 @@ func (f *flight) askInBackground() (sight, error) {
 	if n.running.join(f.key.Text) != nil {
 		return f.ask(Look)
 	}
-	slot, ok := n.slots.spare()
+	slot, ok := n.spare(f.key)
 	if !ok {
-		n.Counts.Dropped.Add(1)
 		return f.ask(Look)
 	}
 	s, err := f.ask(Try)
@@ -44,25 +46,38 @@ func (f *flight) askInBackground() (sight, error) {
 	return s, err
 }
 
-// slot waits for a slot as long as a load may take, or with something stale at hand for the
-// grace. A load inside a load bypasses the bulkhead: it holds a slot already.
+// slot waits for a slot as long as a load may take and somebody waits for it, or with something stale
+// at hand for the grace. A load inside a load bypasses the bulkhead: it holds a slot already.
 func (f *flight) slot(v Verdict) (giveBack func(), err error) {
 	n := f.n
-	if nested(f.ctx) {
-		return func() {}, nil
-	}
 	patience, refusal := n.policy.LoadTimeout, error(ErrOverloaded)
 	if v.Grace {
-		patience, refusal = grace, errServeStale
+		refusal = errNoSlot
+	}
+	switch err := n.stuck.bars(f.key.Text); {
+	case err != nil && v.Grace:
+		return nil, refusal
+	case err != nil:
+		return nil, err
+	case nested(f.ctx):
+		return func() {}, nil
+	}
+	if v.Grace && !v.Patient {
+		patience = grace
 	}
 	ctx, cancel := context.WithTimeout(n.life.ctx, patience)
 	defer cancel()
+	if f.gone != nil {
+		defer context.AfterFunc(f.gone, cancel)()
+	}
 	giveBack, err = n.slots.take(ctx)
 	switch {
 	case err == nil:
 		return giveBack, nil
 	case n.life.ended():
 		return nil, ErrClosed
+	case f.gone != nil && f.gone.Err() != nil:
+		return nil, errDeserted
 	}
 	return nil, refusal
 }
@@ -70,8 +85,9 @@ func (f *flight) slot(v Verdict) (giveBack func(), err error) {
 // lead loads under the lease that was granted. What may be served meanwhile is.
 func (f *flight) lead(s sight, v Verdict) (Answer, error) {
 	n := f.n
-	l := n.newLoad(f.key, s.lease)
+	l := n.newLoad(f.key, s.lease, f.base(s), called)
 	if v.Deed == Serve {
+		l.cause = staleRefresh
 		a := f.serve(s, Verdict{Deed: Serve})
 		m := s.copy.Meta()
 		m.claim(n.clock.Now())
@@ -82,17 +98,26 @@ func (f *flight) lead(s sight, v Verdict) (Answer, error) {
 		return a, nil
 	}
 	l.budget, l.refresh = f.budget, f.refresh
-	l, err := n.start(f.ctx, l, s.slot, false)
+	l, err := n.start(f.ctx, l, s.slot)
 	if err != nil {
 		return Answer{}, err
 	}
 	return f.await(l, s, v)
 }
 
+// base is the value that a load of this key replaces: the one in the entry, as far as this node
+// holds it; where there is none, what this node has that never was in Redis.
+func (f *flight) base(s sight) Copy {
+	if f.held == nil || f.held.Meta().Kind != KindValue || s.entry.Kind != 0 && s.entry.Identity != f.held.Meta().Identity {
+		return nil
+	}
+	return f.held
+}
+
 // await waits for a load of this node.
 func (f *flight) await(l *load, s sight, v Verdict) (Answer, error) {
 	var late <-chan time.Time
-	if v.Grace {
+	if v.Grace && !v.Patient {
 		t := time.NewTimer(grace - time.Duration(f.n.clock.Now()-l.began))
 		defer t.Stop()
 		late = t.C
@@ -100,10 +125,18 @@ func (f *flight) await(l *load, s sight, v Verdict) (Answer, error) {
 	select {
 	case <-l.done:
 	case <-late:
-		return f.serveLate(s.copy, nil), nil
+		if a, err := f.serveLate(s.copy, nil, errSlow); err == nil {
+			return a, nil
+		}
+		<-l.done
 	}
-	if l.err != nil && v.Grace {
-		return f.serveLate(s.copy, l.err), nil
+	switch {
+	case v.Grace && l.err != nil:
+		return f.serveLate(s.copy, l.err, l.err)
+	case v.Grace && l.outdated: // what is at hand is newer
+		if a, err := f.serveLate(s.copy, errOlderRow, errOlderRow); err == nil {
+			return a, nil
+		}
 	}
 	return l.answer()
 }
@@ -117,8 +150,8 @@ func (f *flight) beside(s sight, v Verdict) (Answer, error) {
 	}
 	slot, err := f.slot(v)
 	switch {
-	case errors.Is(err, errServeStale):
-		return f.serveLate(s.copy, nil), nil
+	case errors.Is(err, errNoSlot):
+		return f.serveLate(s.copy, nil, ErrOverloaded)
 	case err != nil:
 		return Answer{}, err
 	}
@@ -126,7 +159,9 @@ func (f *flight) beside(s sight, v Verdict) (Answer, error) {
 		slot()
 		return answer()
 	}
-	l, err := n.start(f.ctx, n.newLoad(f.key, nil), slot, false)
+	l := n.newLoad(f.key, nil, f.base(s), called)
+	l.private = f.want.NoStore
+	l, err = n.start(f.ctx, l, slot)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -142,6 +177,9 @@ func (f *flight) known(s sight, v Verdict) func() (Answer, error) {
 	if e := f.n.Failure(f.key.Text); e != nil {
 		return func() (Answer, error) {
 			f.n.Counts.Backoffs.Add(1)
+			if v.Grace {
+				return f.serveLate(s.copy, e, e)
+			}
 			return Answer{}, e
 		}
 	}

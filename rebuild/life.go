@@ -52,11 +52,11 @@ func (l *life) run(f func()) bool {
 	return true
 }
 
-// beginLoad is refused once loads are to cease.
-func (l *life) beginLoad() bool {
+// beginLoad is refused once loads are to cease, but for what a running one needs.
+func (l *life) beginLoad(nested bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || l.draining {
+	if l.closed || l.draining && !nested {
 		return false
 	}
 	l.loads++

@@ -24,7 +24,7 @@ func TestEndWaitsForAllWorkAndLetsNoneBegin(t *testing.T) {
 		equal(t, "ended", l.ended(), true)
 		equal(t, "enters once it is closed", l.enter(), false)
 		equal(t, "runs once it is closed", l.run(func() { t.Error("it ran") }), false)
-		equal(t, "a load begins once it is closed", l.beginLoad(), false)
+		equal(t, "a load begins once it is closed", l.beginLoad(false), false)
 		if cause := context.Cause(l.ctx); !errors.Is(cause, ErrClosed) {
 			t.Errorf("cause: %v", cause)
 		}
@@ -44,14 +44,14 @@ func TestEndWaitsForAllWorkAndLetsNoneBegin(t *testing.T) {
 func TestDrainingLetsNoLoadBeginAndWaitsForThoseThatRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLife()
-		equal(t, "the first begins", l.beginLoad(), true)
-		equal(t, "the second begins", l.beginLoad(), true)
+		equal(t, "the first begins", l.beginLoad(false), true)
+		equal(t, "the second begins", l.beginLoad(false), true)
 		drained := make(chan error, 2)
 		for range 2 {
 			go func() { drained <- l.drain(t.Context()) }()
 		}
 		synctest.Wait()
-		equal(t, "begins while it drains", l.beginLoad(), false)
+		equal(t, "begins while it drains", l.beginLoad(false), false)
 		equal(t, "work other than loads goes on", l.run(func() {}), true)
 		l.endLoad()
 		synctest.Wait()
@@ -68,13 +68,13 @@ func TestDrainingLetsNoLoadBeginAndWaitsForThoseThatRun(t *testing.T) {
 func TestDrainingEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLife()
-		l.beginLoad()
+		l.beginLoad(false)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := l.drain(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
-		equal(t, "begins after that", l.beginLoad(), false)
+		equal(t, "begins after that", l.beginLoad(false), false)
 		l.endLoad()
 		l.end()
 	})
@@ -83,7 +83,7 @@ func TestDrainingEndsWithItsContext(t *testing.T) {
 func TestDrainingEndsWithTheNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLife()
-		l.beginLoad()
+		l.beginLoad(false)
 		drained := make(chan error, 1)
 		go func() { drained <- l.drain(t.Context()) }()
 		synctest.Wait()
@@ -99,7 +99,7 @@ func TestALifeMayEndWhileManyEnter(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 500 {
-				if l.beginLoad() {
+				if l.beginLoad(false) {
 					l.run(func() {})
 					l.endLoad()
 				}

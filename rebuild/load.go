@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/levee-cache/levee/internal/link"
 	"github.com/levee-cache/levee/loader"
@@ -15,21 +16,36 @@ import (
 type load struct {
 	key     Key
 	lease   *lock.Lease // nil: the value is kept by this node only
-	refresh bool        // may not be answered by a load that began before
+	base    Copy        // what it replaces, or nil
+	cause   cause
+	refresh bool // may not be answered by a load that began before
+	private bool // nobody joins it, and what it brings is kept nowhere
 	began   link.Instant
 	ticket  *ticket
 	budget  link.Budget
 
 	done chan struct{}
 	// copy and err are written once before done is closed and only read after it.
-	copy Copy
-	err  error
+	copy     Copy
+	err      error
+	outdated bool // its row is older than the one that is stored
 }
 
-func (n *Node) newLoad(k Key, lease *lock.Lease) *load {
+// cause is why a load runs.
+type cause uint8
+
+const (
+	called       cause = iota // somebody waits for it
+	staleRefresh              // nobody does: it replaces what is served stale
+	earlyRefresh              // or what is still fresh
+)
+
+func (n *Node) newLoad(k Key, lease *lock.Lease, base Copy, why cause) *load {
 	return &load{
 		key:    k,
 		lease:  lease,
+		base:   base,
+		cause:  why,
 		began:  n.clock.Now(),
 		budget: n.budget(),
 		done:   make(chan struct{}),
@@ -49,24 +65,26 @@ func (l *load) answer() (Answer, error) {
 
 // start runs l in a goroutine of its own and gives the slot back when the loader is done with.
 // If a load of the key is running already, that one is returned, and l is not run.
-func (n *Node) start(ctx context.Context, l *load, slot func(), background bool) (*load, error) {
+func (n *Node) start(ctx context.Context, l *load, slot func()) (*load, error) {
 	refuse := func() {
 		slot()
 		n.giveUp(ctx, l)
 	}
-	if !n.life.beginLoad() {
+	if !n.life.beginLoad(nested(ctx)) {
 		refuse()
 		return nil, ErrClosed
 	}
-	if running := n.running.lead(l); running != l {
-		n.life.endLoad()
-		refuse()
-		return running, nil
+	if !l.private {
+		if running := n.running.lead(l); running != l {
+			n.life.endLoad()
+			refuse()
+			return running, nil
+		}
 	}
 	l.ticket = n.running.begin(l.key.Text, true)
 	started := n.life.run(func() {
 		defer n.life.endLoad()
-		n.run(ctx, l, slot, background)
+		n.run(ctx, l, slot)
 	})
 	if !started {
 		n.running.end(l.ticket)
@@ -87,18 +105,21 @@ func (n *Node) giveUp(ctx context.Context, l *load) {
 	n.release(ctx, l.key, l.lease.Token, Micros(l.lease.Start), 0)
 }
 
-func (n *Node) run(ctx context.Context, l *load, slot func(), background bool) {
+func (n *Node) run(ctx context.Context, l *load, slot func()) {
 	if l.lease != nil {
 		stop := context.AfterFunc(l.lease.Context(), func() { n.leaseLost(l) })
 		defer stop()
 	}
 	n.Counts.Loads.Add(1)
-	if background {
-		n.Counts.Background.Add(1)
+	switch l.cause {
+	case earlyRefresh:
+		n.Counts.Early.Add(1)
+	case staleRefresh:
+		n.Counts.Revalidated.Add(1)
 	}
-	c, err := n.call(n.inside(ctx, l.key, background), l.key)
+	o, err := n.call(n.inside(ctx, l.key, l.cause != called), l.key, l.base)
 	slot()
-	n.finish(ctx, l, c, err)
+	n.finish(ctx, l, o, err)
 	n.running.end(l.ticket)
 	n.running.leave(l)
 	close(l.done)
@@ -113,12 +134,12 @@ func (n *Node) leaseLost(l *load) {
 	}
 	n.Counts.LeasesLost.Add(1)
 	n.running.leave(l)
-	n.flights.forget(l.key.Text)
+	n.flights.forget(l.key)
 }
 
 // call runs the loader under LoadTimeout in a goroutine of its own, which a loader that ignores
 // its context keeps; it is counted until it ends.
-func (n *Node) call(ctx context.Context, k Key) (Copy, error) {
+func (n *Node) call(ctx context.Context, k Key, base Copy) (Outcome, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, n.policy.LoadTimeout, ErrLoadTimeout)
 	defer cancel()
 	ctx, end := context.WithCancelCause(ctx)
@@ -126,29 +147,38 @@ func (n *Node) call(ctx context.Context, k Key) (Copy, error) {
 	defer context.AfterFunc(n.life.ctx, func() { end(ErrClosed) })()
 
 	type result struct {
-		c   Copy
+		Outcome
 		err error
 	}
 	came := make(chan result, 1)
 	var settled atomic.Bool // by the first of the two: the loader's return, or the leaving
-	go n.values.Load(ctx, k, func(c Copy, err error) {
-		came <- result{c, err}
+	go n.values.Load(ctx, k, base, n.age(base), func(o Outcome, err error) {
+		came <- result{o, err}
 		if !settled.CompareAndSwap(false, true) {
 			n.Counts.AbandonedNow.Add(-1)
+			n.stuck.add(k.Text, -1)
 		}
 	})
 	select {
 	case r := <-came:
-		return r.c, whose(ctx, r.err)
+		return r.Outcome, whose(ctx, r.err)
 	case <-ctx.Done():
 	}
 	if settled.CompareAndSwap(false, true) {
 		n.Counts.Abandoned.Add(1)
 		n.Counts.AbandonedNow.Add(1)
-		return nil, context.Cause(ctx)
+		n.stuck.add(k.Text, 1)
+		return Outcome{}, context.Cause(ctx)
 	}
 	r := <-came
-	return r.c, whose(ctx, r.err)
+	return r.Outcome, whose(ctx, r.err)
+}
+
+func (n *Node) age(c Copy) time.Duration {
+	if c == nil {
+		return 0
+	}
+	return time.Duration(n.clock.Now() - c.Meta().Loaded)
 }
 
 // whose makes known why a loader that obeyed its context failed: our deadline, or our end.
@@ -163,14 +193,14 @@ func whose(ctx context.Context, err error) error {
 }
 
 // finish makes of the loader's outcome what is stored, kept and answered.
-func (n *Node) finish(ctx context.Context, l *load, c Copy, err error) {
+func (n *Node) finish(ctx context.Context, l *load, o Outcome, err error) {
 	switch {
 	case errors.Is(err, loader.ErrNotFound):
-		n.store(ctx, l, nil)
+		n.store(ctx, l, Outcome{NoStore: o.NoStore, TTL: o.TTL})
 	case err == nil:
-		n.store(ctx, l, c)
-	case errors.Is(err, ErrClosed) && n.life.ended():
-		l.err = ErrClosed
+		n.store(ctx, l, o)
+	case errors.Is(err, ErrClosed): // this cache, or one that the load needs: no failure of the database
+		l.err = err
 		n.giveUp(ctx, l)
 	default:
 		n.fail(ctx, l, err)
@@ -195,8 +225,9 @@ func (n *Node) fail(ctx context.Context, l *load, err error) {
 }
 
 // logFailure also tells where a load panicked: of one that nobody waits for, nobody else is told.
+// The loads of a batch share its panic, and its stack is told once.
 func (n *Node) logFailure(k Key, err error) {
-	if p, ok := errors.AsType[*loader.PanicError](err); ok {
+	if p, ok := errors.AsType[*loader.PanicError](err); ok && n.told.Swap(p) != p {
 		n.policy.Logger.Error("levee: a load panicked", "key", k.Redis, "error", err, "stack", string(p.Stack))
 		return
 	}

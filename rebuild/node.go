@@ -2,25 +2,29 @@ package rebuild
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/levee-cache/levee/internal/link"
+	"github.com/levee-cache/levee/loader"
 )
 
 // Node is one cache's part in rebuilding its entries: its flights, running loads and memory of
 // failures. All methods are safe for concurrent use.
 type Node struct {
-	policy    Policy
-	values    Values
-	clock     *link.Clock
-	server    server // its link is nil without Redis
-	running   *running
-	flights   flights
-	refreshes turns
-	slots     *slots
-	jobs      chan struct{} // one token for each background job under way
-	failed    *failures
-	life      *life
+	policy  Policy
+	values  Values
+	clock   *link.Clock
+	server  server // its link is nil without Redis
+	running *running
+	flights flights
+	inLine  turns
+	slots   *slots
+	stuck   *stuck
+	jobs    chan struct{} // one token for each background job under way
+	failed  *failures
+	life    *life
+	told    atomic.Pointer[loader.PanicError] // the last one whose stack was logged
 
 	// Counts are this node's counters; read them at any time.
 	Counts Counts
@@ -39,6 +43,7 @@ func New(l *link.Link, v Values, p Policy) *Node {
 		server:  server{link: l},
 		running: newRunning(),
 		slots:   newSlots(p.MaxLoads),
+		stuck:   newStuck(p.MaxLoads),
 		jobs:    make(chan struct{}, p.MaxLoads),
 		failed:  newFailures(clock, p),
 		life:    newLife(),
@@ -65,20 +70,57 @@ type Answer struct {
 	Err    error // why a stale value was served
 }
 
-// Get answers for k: with what may be served, or with a load that all who ask share. With
-// onlyFresh it answers with nothing stale. ctx bounds the caller's wait and nothing else.
-func (n *Node) Get(ctx context.Context, k Key, onlyFresh bool) (Answer, error) {
+// Get answers for k: with what may be served, or with a load that all who ask share. ctx bounds
+// the caller's wait and nothing else.
+func (n *Node) Get(ctx context.Context, k Key, w Want) (Answer, error) {
 	if err := n.admits(ctx, k); err != nil {
 		return Answer{}, err
 	}
-	kind := flightAny
-	if onlyFresh {
-		kind = flightFresh
+	if w.taste() != patiently {
+		return n.share(ctx, k, w)
 	}
-	detached := context.WithoutCancel(ctx)
-	return n.flights.join(ctx, k.Text, kind, func() (Answer, error) {
-		return n.fly(detached, k, onlyFresh)
-	})
+	for {
+		a, err := n.wait(ctx, k, w)
+		if err != errDeserted {
+			return a, err
+		}
+	}
+}
+
+// wait is for a patient caller. When his patience is over he is served what there is; if there is
+// nothing, he waits on like anybody else.
+func (n *Node) wait(ctx context.Context, k Key, w Want) (Answer, error) {
+	s := n.flights.board(n.flight(ctx, k, w))
+	defer s.leave()
+	a, err := s.wait(ctx, w.Wait)
+	if err != errImpatient {
+		return a, err
+	}
+	a, err = n.share(ctx, k, w.hurried())
+	switch {
+	case err == errNothing:
+		return s.wait(ctx, 0)
+	case err == nil && (a.State == Stale || a.State == IfError):
+		n.Counts.StaleOnError.Add(1)
+	}
+	return a, err
+}
+
+// share flies, or joins those who do and want the same.
+func (n *Node) share(ctx context.Context, k Key, w Want) (Answer, error) {
+	name, fly := n.flight(ctx, k, w)
+	return n.flights.share(ctx, name, fly)
+}
+
+// flight is a read, and what it may be shared by. Who wants to see what Redis holds joins none that
+// has begun already.
+func (n *Node) flight(ctx context.Context, k Key, w Want) (name string, fly func(context.Context) (Answer, error)) {
+	detached, name := context.WithoutCancel(ctx), n.flights.name(ctx, w, k)
+	fly = func(gone context.Context) (Answer, error) { return n.fly(detached, gone, k, w) }
+	if w.SkipLocal && n.server.link != nil {
+		fly = n.inTurn(name, fly)
+	}
+	return name, fly
 }
 
 // admits refuses what could only wait for itself, and what comes too late.

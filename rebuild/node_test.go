@@ -258,7 +258,7 @@ func TestACallersContextEndsOnlyItsOwnWait(t *testing.T) {
 		n := newNode(t, b, db)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		impatient := start(t, func() (Answer, error) { return n.Get(ctx, k, false) }) // whose call starts the load
+		impatient := start(t, func() (Answer, error) { return n.Get(ctx, k, Want{}) }) // whose call starts the load
 		synctest.Wait()
 		patient := n.goGet(k)
 		g := impatient.wait()
@@ -276,7 +276,7 @@ func TestACallWithAContextThatHasEndedStartsNothing(t *testing.T) {
 		n := newNode(t, b, db)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err := n.Get(ctx, keyOf("k"), false)
+		_, err := n.Get(ctx, keyOf("k"), Want{})
 		equal(t, "error", errors.Is(err, context.Canceled), true)
 		synctest.Wait()
 		equal(t, "loads", db.count(), 0)
@@ -289,14 +289,14 @@ func TestALoadThatAsksForItsOwnKeyIsToldSo(t *testing.T) {
 		k, l := keyOf("k"), keyOf("l")
 		ctx := n.inside(n.inside(t.Context(), k, false), l, false)
 		for _, own := range []Key{k, l} {
-			if _, err := n.Get(ctx, own, false); !errors.Is(err, ErrRecursive) {
+			if _, err := n.Get(ctx, own, Want{}); !errors.Is(err, ErrRecursive) {
 				t.Errorf("Get: %v", err)
 			}
 			if _, err := n.Refresh(ctx, own); !errors.Is(err, ErrRecursive) {
 				t.Errorf("Refresh: %v", err)
 			}
 		}
-		a, err := n.Get(ctx, keyOf("another"), false)
+		a, err := n.Get(ctx, keyOf("another"), Want{})
 		must(t, err)
 		equal(t, "another key", a.Copy.(*text).value, "v1")
 		equal(t, "the same key on another node", newNode(t, b, newDatabase("v1")).loading(ctx, k), false)
@@ -310,7 +310,7 @@ func TestALoadInsideALoadNeedsNoSlot(t *testing.T) {
 		giveBack, err := n.slots.take(t.Context())
 		must(t, err)
 		defer giveBack()
-		_, err = n.Get(n.inside(t.Context(), keyOf("outer"), false), keyOf("inner"), false)
+		_, err = n.Get(n.inside(t.Context(), keyOf("outer"), false), keyOf("inner"), Want{})
 		must(t, err)
 	})
 }

@@ -1,6 +1,7 @@
 package rebuild
 
 import (
+	"cmp"
 	"log/slog"
 	"math/rand/v2"
 	"time"
@@ -13,6 +14,8 @@ type Policy struct {
 	Stale       time.Duration // length of the windows after it
 	IfError     time.Duration // not below Stale
 	NegativeTTL time.Duration // 0: "not found" is not kept
+
+	EarlyRefresh float64 // XFetch's beta; 0: off
 
 	Backoff     time.Duration // the first one
 	LoadTimeout time.Duration
@@ -36,14 +39,18 @@ const (
 	backoffGrowth = 10                    // the longest back-off, in first ones
 	firstPause    = 50 * time.Millisecond // between polls and between claims
 	lastPause     = 500 * time.Millisecond
+	longest       = 365 * 24 * time.Hour // the longest fresh time
 )
 
-// windows draws the lengths of the windows of a new entry, all from its commit.
-func (p Policy) windows(kind Kind) (fresh, stale, ifError time.Duration) {
+// windows draws the lengths of the windows of a new entry, all from its commit. ttl is its own,
+// or 0.
+func (p Policy) windows(kind Kind, ttl time.Duration) (fresh, stale, ifError time.Duration) {
+	ttl = min(ttl, longest)
 	if kind == KindNotFound {
-		return p.NegativeTTL, p.NegativeTTL, p.NegativeTTL
+		ttl = cmp.Or(ttl, p.NegativeTTL)
+		return ttl, ttl, ttl
 	}
-	fresh = jittered(p.TTL, p.Jitter, rand.Float64())
+	fresh = jittered(cmp.Or(ttl, p.TTL), p.Jitter, rand.Float64())
 	return fresh, fresh + p.Stale, fresh + p.IfError
 }
 

@@ -67,12 +67,12 @@ func TestAPauseIsSpreadAroundItsLength(t *testing.T) {
 func TestTheWindowsOfAnEntryFollowEachOther(t *testing.T) {
 	p := Policy{TTL: time.Minute, Jitter: 0.1, Stale: 10 * time.Second, IfError: time.Hour, NegativeTTL: 5 * time.Second}
 	for range 100 {
-		fresh, stale, ifError := p.windows(KindValue)
+		fresh, stale, ifError := p.windows(KindValue, 0)
 		between(t, "fresh", fresh, 54*time.Second, time.Minute)
 		equal(t, "stale", stale-fresh, p.Stale)
 		equal(t, "if error", ifError-fresh, p.IfError)
 	}
-	fresh, stale, ifError := p.windows(KindNotFound)
+	fresh, stale, ifError := p.windows(KindNotFound, 0)
 	equal(t, "not found", [3]time.Duration{fresh, stale, ifError}, [3]time.Duration{p.NegativeTTL, p.NegativeTTL, p.NegativeTTL})
 }
 

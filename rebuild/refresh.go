@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// turns lets the refreshes of a key on this node take turns: a caller may only share one that
-// begins after the call, so at most one runs and one waits for it.
+// turns lets the flights of a name take turns: a caller may only share one that begins after the
+// call, so at most one runs and one waits for it.
 type turns struct {
 	mu   sync.Mutex // guards last
 	last map[string]chan struct{}
@@ -39,12 +39,20 @@ func (n *Node) Refresh(ctx context.Context, k Key) (Answer, error) {
 		return Answer{}, err
 	}
 	detached := context.WithoutCancel(ctx)
-	return n.flights.join(ctx, k.Text, flightNext, func() (Answer, error) {
+	name := lane(ctx) + "next:" + k.Text
+	return n.flights.share(ctx, name, n.inTurn(name, func(context.Context) (Answer, error) {
+		return n.renew(detached, k)
+	}))
+}
+
+// inTurn is for flights that nobody joins who comes after their beginning.
+func (n *Node) inTurn(name string, fly func(context.Context) (Answer, error)) func(context.Context) (Answer, error) {
+	return func(gone context.Context) (Answer, error) {
 		if !n.life.enter() {
 			return Answer{}, ErrClosed
 		}
 		defer n.life.leave()
-		before, end := n.refreshes.take(k.Text)
+		before, end := n.inLine.take(name)
 		defer end()
 		if before != nil {
 			select {
@@ -53,9 +61,9 @@ func (n *Node) Refresh(ctx context.Context, k Key) (Answer, error) {
 				return Answer{}, ErrClosed
 			}
 		}
-		n.flights.group.Forget(flightNext + k.Text) // who comes now comes after the beginning
-		return n.renew(detached, k)
-	})
+		n.flights.group.Forget(name) // who comes now comes after the beginning
+		return fly(gone)
+	}
 }
 
 func (n *Node) renew(ctx context.Context, k Key) (Answer, error) {
@@ -63,7 +71,7 @@ func (n *Node) renew(ctx context.Context, k Key) (Answer, error) {
 	defer n.running.end(f.ticket)
 	a, err := f.renew()
 	if err == nil {
-		n.flights.forget(k.Text) // what reads now under way bring may be older
+		n.flights.forget(k) // what reads now under way bring may be older
 	}
 	return a, err
 }
@@ -75,12 +83,12 @@ func (f *flight) renew() (Answer, error) {
 		return f.renewAlone()
 	}
 	f.bar = farthest
-	s, err := f.acquire(Verdict{}, Wait)
+	s, err := f.acquire(Verdict{})
 	if err == nil {
 		f.bar = max(s.now, s.entry.Version+1, s.entry.Start+1)
 	}
 	for err == nil {
-		v := Decide(View{State: s.view.State, Held: s.view.Held, Backoff: s.view.Backoff}, true)
+		v := Decide(View{State: s.view.State, Held: s.view.Held, Backoff: s.view.Backoff}, onlyFresh)
 		switch {
 		case s.lease != nil:
 			return f.lead(s, Verdict{Deed: Load})
@@ -90,6 +98,8 @@ func (f *flight) renew() (Answer, error) {
 			return Answer{}, f.refusal(s)
 		case v.Deed == Await:
 			s, err = f.wait(s, Verdict{Deed: Await})
+		case v.Deed == Load:
+			s, err = f.acquire(Verdict{})
 		default:
 			return f.renewAlone()
 		}
@@ -122,8 +132,9 @@ func (f *flight) renewAlone() (Answer, error) {
 			slot() // since it was waited for
 			continue
 		}
-		mine := n.newLoad(f.key, nil)
-		l, err := n.start(f.ctx, mine, slot, false)
+		f.held = n.values.Lookup(f.key)
+		mine := n.newLoad(f.key, nil, f.base(sight{}), called)
+		l, err := n.start(f.ctx, mine, slot)
 		switch {
 		case err != nil:
 			return Answer{}, err

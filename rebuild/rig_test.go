@@ -146,9 +146,9 @@ func (r *rig) commitArgs(name string, start Micros, value string, s storing) []a
 	}
 	h := Header{Kind: s.kind, Codec: stringCodec, Identity: Identity{start, token(name)}, Row: s.row,
 		Hash: r.key.Hash, Cost: s.cost, Body: len(value)}
-	d := draft{fresh: s.fresh, stale: s.stale, ifError: s.ifError, row: s.row, setter: s.setter,
+	d := draft{fresh: s.fresh, stale: s.stale, ifError: s.ifError, content: content{row: s.row}, setter: s.setter,
 		text: append(h.format(), value...)}
-	return d.args(token(name), start)
+	return d.args(token(name), start, testPolicy())
 }
 
 // store puts a value under the key in the way of a load.

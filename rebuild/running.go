@@ -89,13 +89,28 @@ func (r *running) valid(t *ticket) bool {
 func (r *running) forget(key string, drop func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.voidLocked(key)
+	drop()
+}
+
+func (r *running) voidLocked(key string) {
 	if u := r.keys[key]; u != nil {
 		for t := range u.tickets {
 			t.void = true
 		}
 		delete(r.keys, key)
 	}
-	drop()
+}
+
+// replace does so unless older says that what is to be kept is. Nothing else is kept in between.
+func (r *running) replace(key string, older func() bool, keep func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if older() {
+		return
+	}
+	r.voidLocked(key)
+	keep()
 }
 
 // join returns the running load of key, or nil.

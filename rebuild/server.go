@@ -32,7 +32,7 @@ type Mode string
 const (
 	Look Mode = "look" // report, never lease
 	Try  Mode = "try"  // lease if nobody holds it
-	Wait Mode = "wait" // the same, and ask to be woken if somebody does
+	Wait Mode = "wait" // report, and ask to be woken if somebody holds it
 )
 
 // Status is what a script answered.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"time"
 
 	"github.com/levee-cache/levee/internal/link"
 	"github.com/levee-cache/levee/lock"
@@ -12,9 +13,10 @@ import (
 // Set stores c as the value of k after a write to the database. It is a delete, and then a
 // commit under the lease that the delete left to its caller: a set in one step, delayed in
 // the network and repeated by the client, could bring an older value back over a newer one.
-// A row version below the entry's changes nothing and is a success.
-func (n *Node) Set(ctx context.Context, k Key, c Copy, row uint64) error {
-	e, storable, err := n.content(c)
+// A row version below the entry's changes nothing and is a success. ttl is the value's own fresh
+// time, or 0.
+func (n *Node) Set(ctx context.Context, k Key, c Copy, ttl time.Duration, row uint64) error {
+	e, storable, err := n.content(c, ttl, row)
 	switch {
 	case err != nil:
 		return errors.Join(err, n.Delete(ctx, []Key{k}))
@@ -26,7 +28,7 @@ func (n *Node) Set(ctx context.Context, k Key, c Copy, row uint64) error {
 	}
 	e.payload = bytes.Clone(e.payload) // once Set has returned, its caller may change what it gave
 	return n.detach(ctx, []Key{k}, func(ctx context.Context) error {
-		return n.set(ctx, k, e, row)
+		return n.set(ctx, k, e)
 	})
 }
 
@@ -34,10 +36,19 @@ func (n *Node) setAlone(k Key, e content) error {
 	if n.life.ended() {
 		return ErrClosed
 	}
-	n.forget(k)
-	t := n.running.begin(k.Text, true)
-	defer n.running.end(t)
-	return n.keepContent(k, e, t, n.ownStamp(e.kind, n.clock.Now()))
+	c, err := n.values.Decode(k, e.codec, string(e.payload), Stamp{})
+	if err != nil {
+		return errors.Join(err, n.Delete(context.Background(), []Key{k}))
+	}
+	n.running.replace(k.Text, func() bool { return n.newerRow(k, e.row) }, func() {
+		if e.row == 0 {
+			e.row = n.rowOf(k)
+		}
+		n.values.Keep(k, n.values.Stamped(k, c, n.ownStamp(e, n.clock.Now(), 0)))
+	})
+	n.flights.forget(k)
+	n.failed.clear(k.Text)
+	return nil
 }
 
 // keepContent keeps a decoded copy, never the caller's own value.
@@ -49,10 +60,10 @@ func (n *Node) keepContent(k Key, e content, t *ticket, s Stamp) error {
 	return err
 }
 
-func (n *Node) set(ctx context.Context, k Key, e content, row uint64) error {
+func (n *Node) set(ctx context.Context, k Key, e content) error {
 	b := n.budget()
 	a := &attempt{token: lock.NewToken()}
-	r, err := n.seize(ctx, &b, k, a, row)
+	r, err := n.seize(ctx, &b, k, a, e.row)
 	n.forget(k)
 	if !link.NotSent(err) && (err != nil || a.twice()) {
 		n.giveBack(ctx, k, a.token, 0, err != nil)
@@ -66,9 +77,9 @@ func (n *Node) set(ctx context.Context, k Key, e content, row uint64) error {
 	t := n.running.begin(k.Text, true)
 	defer n.running.end(t)
 	start := Micros(r.int(3))
-	d := n.draft(k, e, a.token, start, row, 0)
+	d := n.draft(k, e, a.token, start, 0)
 	d.setter = true
-	r, err = n.server.run(ctx, &b, link.Urgent, k, scripts.commit, d.args(a.token, start)...)
+	r, err = n.server.run(ctx, &b, link.Urgent, k, scripts.commit, d.args(a.token, start, n.policy)...)
 	switch {
 	case err != nil:
 		n.giveBack(ctx, k, a.token, 0, true)

@@ -62,13 +62,17 @@ func (s *shelf) Drop(k Key) {
 	delete(s.kept, k.Text)
 }
 
-func (s *shelf) Load(ctx context.Context, k Key, done func(Copy, error)) {
-	loader.Call(ctx, loader.Func(s.db.load), k.Text, func(v string, err error) {
+func (s *shelf) Load(ctx context.Context, k Key, base Copy, age time.Duration, done func(Outcome, error)) {
+	loader.Call(ctx, loader.Func(s.db.load), k.Text, nil, func(r loader.Result[string], err error) {
 		if err != nil {
-			done(nil, err)
+			done(Outcome{}, err)
 			return
 		}
-		done(&text{value: v}, nil)
+		o := Outcome{Copy: &text{value: r.Value}}
+		if s.db.answer != nil {
+			s.db.answer(base, age, &o)
+		}
+		done(o, nil)
 	})
 }
 
@@ -107,7 +111,8 @@ type database struct {
 	value   string
 	err     error
 	takes   time.Duration
-	deaf    bool // loads go on when their context has ended
+	deaf    bool                                           // loads go on when their context has ended
+	answer  func(base Copy, age time.Duration, o *Outcome) // changes what a load answers; set before any
 	loads   int
 	running int
 	most    int           // that ever ran at once
@@ -281,8 +286,8 @@ func (n *testNode) clean() {
 	if !n.running.empty() {
 		n.t.Errorf("a closed node still has something under way")
 	}
-	if len(n.refreshes.last) > 0 {
-		n.t.Errorf("a closed node still has %d refreshes in line", len(n.refreshes.last))
+	if len(n.inLine.last) > 0 {
+		n.t.Errorf("a closed node still has %d flights in line", len(n.inLine.last))
 	}
 	if len(n.jobs) > 0 {
 		n.t.Errorf("a closed node still has %d jobs", len(n.jobs))
@@ -379,11 +384,11 @@ func (c call) wait() got { return <-c.done }
 func (n *testNode) get(k Key) got { return n.goGet(k).wait() }
 
 func (n *testNode) goGet(k Key) call {
-	return start(n.t, func() (Answer, error) { return n.Get(n.t.Context(), k, false) })
+	return start(n.t, func() (Answer, error) { return n.Get(n.t.Context(), k, Want{}) })
 }
 
 func (n *testNode) goFresh(k Key) call {
-	return start(n.t, func() (Answer, error) { return n.Get(n.t.Context(), k, true) })
+	return start(n.t, func() (Answer, error) { return n.Get(n.t.Context(), k, Want{Fresh: true}) })
 }
 
 func (n *testNode) goRefresh(k Key) call {
@@ -391,7 +396,7 @@ func (n *testNode) goRefresh(k Key) call {
 }
 
 func (n *testNode) set(k Key, v string) error {
-	return n.Set(n.t.Context(), k, &text{value: v}, 0)
+	return n.Set(n.t.Context(), k, &text{value: v}, 0, 0)
 }
 
 func (n *testNode) delete(k Key) error { return n.Delete(n.t.Context(), []Key{k}) }

@@ -35,20 +35,26 @@ func (n *Node) tend(ctx context.Context, k Key, c Copy) {
 	defer n.running.end(f.ticket)
 	f.held = c
 	m := c.Meta()
-	if n.server.link == nil {
-		f.refreshAlone(m)
+	early := n.clock.Now() < min(m.Verify, m.Fresh)
+	switch {
+	case n.server.link == nil:
+		f.refreshAlone(m, early)
+		return
+	case early:
+		f.refreshEarly(m)
 		return
 	}
+	asks := m.At(n.clock.Now()) == Stale
 	s, err := f.look() // of a stale copy this asks for the lease
-	if err == nil && s.due() {
+	if err == nil && !asks && s.due() {
 		s, err = f.askInBackground()
 	}
 	if err != nil {
 		n.noteRedis(k, err)
-		f.refreshAlone(m)
+		f.refreshAlone(m, false)
 		return
 	}
-	f.settle(m, s)
+	f.settle(m, s, staleRefresh)
 }
 
 // due tells that a value is stale and that nobody sees to it.
@@ -57,12 +63,12 @@ func (s sight) due() bool {
 }
 
 // settle does what the entry turned out to need, and lets the copy that is held rest.
-func (f *flight) settle(m *Meta, s sight) {
+func (f *flight) settle(m *Meta, s sight, why cause) {
 	n := f.n
 	now := n.clock.Now()
 	switch state := s.view.State; {
 	case s.lease != nil:
-		n.loadInBackground(f.ctx, m, n.newLoad(f.key, s.lease), s.slot)
+		n.loadInBackground(f.ctx, m, n.newLoad(f.key, s.lease, f.base(s), why), s.slot)
 	case (state == Gone || state == Pass) && m.Identity == Identity{}: // it was never there
 		m.restFor(now, time.Duration(m.Believed-now))
 	case state == Gone || state == Pass: // nothing old is served for it any more
@@ -70,21 +76,21 @@ func (f *flight) settle(m *Meta, s sight) {
 	case state == Fresh || state == NotFound:
 		n.running.keep(f.ticket, func() { n.values.Keep(f.key, s.copy) })
 	case s.view.Backoff:
-		m.restFor(now, time.Duration(s.entry.RetryAfter.micros()-s.now)*time.Microsecond)
+		m.restFor(now, s.backoff())
 	default:
 		m.restHeld(now)
 	}
 }
 
 // refreshAlone loads without a lease while Redis is away, unless the copy is good still, or has
-// been replaced while Redis was being waited for.
-func (f *flight) refreshAlone(m *Meta) {
+// been replaced while Redis was being waited for. Early, it loads though the copy is good.
+func (f *flight) refreshAlone(m *Meta, early bool) {
 	n := f.n
 	now := n.clock.Now()
 	if c := n.values.Lookup(f.key); c != nil && c.Meta() != m {
 		return
 	}
-	if now < m.Fresh && now < m.Believed || n.running.join(f.key.Text) != nil {
+	if !early && now < m.Fresh && now < m.Believed || n.running.join(f.key.Text) != nil {
 		m.restHeld(now)
 		return
 	}
@@ -92,19 +98,22 @@ func (f *flight) refreshAlone(m *Meta) {
 		m.restFor(now, e.RetryAfter)
 		return
 	}
-	slot, ok := n.slots.spare()
+	slot, ok := n.spare(f.key)
 	if !ok {
-		n.Counts.Dropped.Add(1)
 		m.restHeld(now)
 		return
 	}
-	n.loadInBackground(f.ctx, m, n.newLoad(f.key, nil), slot)
+	why := staleRefresh
+	if early {
+		why = earlyRefresh
+	}
+	n.loadInBackground(f.ctx, m, n.newLoad(f.key, nil, f.base(sight{}), why), slot)
 }
 
 // loadInBackground runs l to its end and then lets the copy rest: until the end of the back-off
 // if it failed.
 func (n *Node) loadInBackground(ctx context.Context, m *Meta, l *load, slot func()) {
-	l, err := n.start(ctx, l, slot, true)
+	l, err := n.start(ctx, l, slot)
 	if err != nil {
 		return
 	}

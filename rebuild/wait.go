@@ -22,14 +22,15 @@ type waiting struct {
 
 // final tells whether err is the answer, rather than Redis being away.
 func final(err error) bool {
-	return errors.Is(err, ErrOverloaded) || errors.Is(err, ErrClosed) || errors.Is(err, ErrWaitTimeout)
+	return errors.Is(err, ErrOverloaded) || errors.Is(err, ErrClosed) || errors.Is(err, ErrWaitTimeout) || errors.Is(err, errDeserted)
 }
 
 // errAlone ends a wait that took WaitTimeout: this node loads by itself.
 var errAlone = errors.New("levee: waited for WaitTimeout")
 
 // wait returns when there is something else to do than to wait. It subscribes first and then asks
-// again, so no wake-up falls in between. Asking costs a slot, for the answer may be the lease.
+// again, so no wake-up falls in between. It never gets the lease: that takes a slot, and what it
+// waits for needs none.
 func (f *flight) wait(s sight, v Verdict) (sight, error) {
 	n := f.n
 	n.Counts.Waits.Add(1)
@@ -43,14 +44,22 @@ func (f *flight) wait(s sight, v Verdict) (sight, error) {
 			return sight{}, w.out(v, err)
 		}
 		if event == woken || w.changed() {
-			s, err = f.acquire(v, Wait)
-			if err != nil || s.lease != nil || Decide(s.view, f.onlyFresh || f.refresh).Deed != Await {
+			s, err = f.ask(Wait)
+			if err != nil || Decide(s.view, f.awaits()).Deed != Await {
 				return s, err
 			}
 			w.saw(s, v)
 		}
 		f.budget = n.budget() // Redis answers: the time went to the holder
 	}
+}
+
+// awaits is what a flight that waits wants.
+func (f *flight) awaits() taste {
+	if f.refresh {
+		return onlyFresh
+	}
+	return f.want.taste()
 }
 
 // saw takes note of who holds the lease. With a stale value at hand the wait ends with the grace,
@@ -61,9 +70,9 @@ func (w *waiting) saw(s sight, v Verdict) {
 	w.holder, w.ends = s.entry.Token, s.entry.leaseEnd(s.now, s.sent)
 	started := s.sent.Add(time.Duration(s.entry.Start-s.now) * time.Microsecond)
 	switch {
-	case v.Grace && first:
+	case v.Grace && !v.Patient && first:
 		w.limit = started.Add(grace)
-	case v.Grace || p.WaitTimeout > 0 && !first:
+	case v.Grace && !v.Patient || p.WaitTimeout > 0 && !first:
 	case p.WaitTimeout > 0:
 		w.limit = w.f.n.clock.Now().Add(p.WaitTimeout)
 	case newcomer:
@@ -77,7 +86,7 @@ func (w *waiting) out(v Verdict, err error) error {
 	case err != errAlone:
 		return err
 	case v.Grace:
-		return errServeStale
+		return errSlow
 	case w.f.n.policy.WaitTimeout > 0:
 		return errAlone
 	}

@@ -19,8 +19,9 @@ type levee struct {
 	cache *cache.Cache[string, string]
 }
 
-// openLevee keeps the defaults but for three things: no jitter, so that values live as long in every mode; the stale
-// window that the command line asks for; and no caller refused for the number of its neighbours.
+// openLevee keeps the defaults but for four things: no jitter, so that values live as long in every mode; no early
+// refresh, so that they do expire, which is what there is to see; the stale window that the command line asks for; and no
+// caller refused for the number of its neighbours.
 func openLevee(rdb *redis.Client, db source, p plan) (reader, error) {
 	stale := p.Stale
 	if stale == 0 {
@@ -31,6 +32,7 @@ func openLevee(rdb *redis.Client, db source, p plan) (reader, error) {
 		Prefix:               p.Space,
 		TTL:                  p.TTL,
 		TTLJitter:            cache.Off,
+		EarlyRefresh:         cache.Off,
 		StaleWhileRevalidate: stale,
 		StaleIfError:         stale,
 		Lease:                lease,

@@ -15,10 +15,13 @@ var realTime = regexp.MustCompile(`^//\s*real time:\s*\S`)
 // in a bubble: synctest.Test and those that hand a function on to it.
 func bubbles(files []source) map[string]bool {
 	names := map[string]bool{"synctest.Test": true}
-	for _, s := range files {
-		for _, d := range s.file.Decls {
-			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && takesAFunc(f) && calls(s, f, names) {
-				names[s.file.Name.Name+"."+f.Name.Name] = true
+	for known := 0; len(names) > known; { // one may hand on to another that stands further down
+		known = len(names)
+		for _, s := range files {
+			for _, d := range s.file.Decls {
+				if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && takesAFunc(f) && calls(s, f, names) {
+					names[s.file.Name.Name+"."+f.Name.Name] = true
+				}
 			}
 		}
 	}

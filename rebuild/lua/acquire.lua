@@ -29,7 +29,7 @@ local function take()
 end
 
 if not h then
-  if mode == 'look' then return {other == '' and 'absent' or 'unreadable', us, 0} end
+  if mode ~= 'try' then return {other == '' and 'absent' or 'unreadable', us, 0} end
   return take()
 end
 if h.leased and h.token == token then return answer('leased') end
@@ -44,5 +44,5 @@ if h.leased then
   return answer('held')
 end
 if h.retry > ms then return answer('backoff') end
-if mode == 'look' then return answer('idle') end
+if mode ~= 'try' then return answer('idle') end
 return take()

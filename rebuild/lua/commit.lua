@@ -1,6 +1,7 @@
--- commit(token, start, fresh, stale, iferror, row, setter, entry): stores the entry, made ready
+-- commit(token, start, fresh, stale, iferror, row, setter, entry, keep, backoff, longest, jitter): stores the entry, made ready
 -- but for its windows, which begin now. A repeated commit is known by its writer and changes
--- nothing. A load without a row version keeps the entry's. Only a setter's value, which no lagging replica can have made, ends a hold-down.
+-- nothing. With keep the payload that is there stays, and the entry is a header only. A value without a row version keeps the entry's. An older one is a failure: the key is left
+-- alone for the back-off, or where there is nothing to serve meanwhile, loaded without a lease. Only a setter's value, which no lagging replica can have made, ends a hold-down.
 local token, start, row, setter = ARGV[3], ARGV[4], ARGV[8], ARGV[9] == '1'
 local h = read()
 if h and h.writer == token and h.version == tonumber(start) then
@@ -8,16 +9,34 @@ if h and h.writer == token and h.version == tonumber(start) then
 end
 if not holds(h, token, start) then return {'refused', us, wake()} end
 if row ~= NOROW and h.row > row then
+  local failures, pause = backoff(h, ARGV[12], ARGV[13], ARGV[14])
+  touch(2 * pause)
+  if h.kind == 'V' and h.iferror > ms then
+    patch($retry, format(&retry, ms + pause) .. format(&failures, failures) .. NOLEASE)
+    return {'older', us, woken(h), 1}
+  end
+  redis.call('SET', key, header('X', {ends = ms + pause, holddown = h.holddown, row = h.row}), 'PX', math.max(pause, h.holddown - ms, 1))
+  return {'older', us, woken(h), 0}
+end
+if ARGV[11] == '1' and h.kind ~= 'V' then -- there is nothing to keep
   touch(1)
   patch($token, NOLEASE)
-  return {'older', us, woken(h)}
+  return {'refused', us, wake()}
 end
 local holddown = setter and 0 or h.holddown
 local ends = {ms + tonumber(ARGV[5]), ms + tonumber(ARGV[6]), ms + tonumber(ARGV[7])}
 for i = 1, 3 do
   if holddown > ms then ends[i] = math.min(ends[i], holddown) end
 end
-redis.call('SET', key, ARGV[10], 'PX', math.max(ends[1], ends[3], holddown) - ms)
-if row == NOROW and h.row ~= NOROW then patch($row, h.row) end
+local lifetime = math.max(ends[1], ends[3], holddown) - ms
+if ARGV[11] == '1' then
+  redis.call('PEXPIRE', key, lifetime)
+  patch(0, ARGV[10])
+  patch($codec, sub(h.raw, @codec) .. sub(h.raw, @compression))
+  patch($variable, sub(h.raw, @variable) .. sub(h.raw, @body))
+else
+  redis.call('SET', key, ARGV[10], 'PX', lifetime)
+end
+if row == NOROW and h.row ~= NOROW and sub(ARGV[10], @kind) == 'V' then patch($row, h.row) end
 patch($fresh, format(&fresh, ends[1]) .. format(&stale, ends[2]) .. format(&iferror, ends[3]) .. format(&holddown, holddown))
 return {'committed', us, woken(h), redis.call('GETRANGE', key, 0, SIZE - 1)}

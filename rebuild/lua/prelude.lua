@@ -84,6 +84,14 @@ local function beginning(h)
   return start
 end
 
+-- backoff counts one more failure. The pause after it doubles with each in a row up to the longest;
+-- jitter is the share of it, in thousandths, that this one takes.
+local function backoff(h, first, longest, jitter)
+  local failures = math.min(h.failures + 1, 255)
+  local pause = math.min(tonumber(first) * 2 ^ math.min(failures - 1, 30), tonumber(longest))
+  return failures, math.max(1, math.floor(pause * tonumber(jitter) / 1000))
+end
+
 -- later is the hold-down to keep: the later of h's and one that begins now.
 local function later(h, duration)
   local ends = 0
