@@ -36,9 +36,9 @@ var linkMutants = []mutant{
 		"		if p := recover(); p != nil {\n			err =", "		if p := any(nil); p != nil {\n			err =",
 		inLoader, "TestCall_APanic"},
 	{"loading: an error that panics ends the process", "loader/call.go",
-		"done(value, harmless(err))", "done(value, err)",
+		"done(result, harmless(err))", "done(result, err)",
 		inCache, "TestB21_AnErrorWhoseMethods"},
 	{"loading: a Goexit is an answer", "loader/call.go",
-		"		err   = ErrGoexit\n", "		err   error\n",
+		"		err    = ErrGoexit\n", "		err    error\n",
 		inLoader, "TestB22"},
 }
