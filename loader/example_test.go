@@ -22,7 +22,9 @@ func ExampleRevalidate() {
 		}
 		return loader.Result[string]{Value: row.name, RowVersion: row.version, TTL: time.Hour}, nil
 	})
-	told := func(r loader.Result[string], err error) { fmt.Printf("%q, not modified: %v, %v\n", r.Value, r.NotModified, err) }
+	told := func(r loader.Result[string], err error) {
+		fmt.Printf("%q, not modified: %v, %v\n", r.Value, r.NotModified, err)
+	}
 	loader.Call(context.Background(), users, 42, nil, told) // as a cache does
 	loader.Call(context.Background(), users, 42, &loader.Previous[string]{Value: "Ada", RowVersion: 1}, told)
 	// Output:
