@@ -31,7 +31,7 @@ var nodeMutants = []mutant{
 		"	drop()\n}", "	_ = drop\n}",
 		inRebuild, "TestAKeyWithNothingUnderWay"},
 	{"forgetting: newcomers join the running load", "rebuild/running.go",
-		"		delete(r.keys, key)\n	}\n	drop()", "	}\n	drop()",
+		"			t.void = true\n		}\n		delete(r.keys, key)\n", "			t.void = true\n		}\n",
 		inRebuild, "TestAnInvalidationTakes|TestR03"},
 	{"forgetting: newcomers join the flight", "rebuild/invalidate.go",
 		"		n.flights.forget(k)\n		n.failed", "		n.failed",
@@ -105,7 +105,7 @@ var nodeMutants = []mutant{
 		"		n.unstorable(ctx, l, nil)\n	case err != nil:\n", "	case err != nil:\n",
 		inRebuild, "TestR23"},
 	{"leasing: Close keeps the leases", "rebuild/load.go",
-		"		l.err = ErrClosed\n		n.giveUp(ctx, l)", "		l.err = ErrClosed",
+		"		l.err = err\n		n.giveUp(ctx, l)", "		l.err = err",
 		inRebuild, "TestCloseEndsEveryWait"},
 
 	{"waiting: a waiter that has subscribed does not look again", "rebuild/wait.go",

@@ -138,7 +138,7 @@ var scriptMutants = []mutant{
 	{"fail: what may be served stale goes", fail,
 		"if h.kind == 'V' and h.iferror > ms or h.kind == 'N' and h.current then", "if false then",
 		inRebuild, "TestAFailureLeaves"},
-	{"fail: the back-off does not grow", fail,
+	{"fail: the back-off does not grow", "rebuild/lua/prelude.lua",
 		" * 2 ^ math.min(failures - 1, 30)", "",
 		inRebuild, "TestTheBackoffInRedisDoubles"},
 	{"rows: an older one leaves no back-off in the entry", "rebuild/lua/commit.lua",
