@@ -78,8 +78,7 @@ func WithTTL(d time.Duration) SetOption { return SetOption{ttl: d, owns: true} }
 // The error is the loader's own; [ErrNotFound] if the record does not exist; a [*BackoffError]
 // if the load failed a short while ago; or one of the errors of this package, or ctx's.
 func (c *Cache[K, V]) Get(ctx context.Context, key K, options ...CallOption) (V, error) {
-	w := c.fold(options)
-	if h, _ := c.hit(ctx, key, w); h != nil {
+	if h, _ := c.hit(ctx, key, options); h != nil {
 		if h.meta.Kind == rebuild.KindNotFound {
 			return h.value, ErrNotFound
 		}
@@ -88,17 +87,16 @@ func (c *Cache[K, V]) Get(ctx context.Context, key K, options ...CallOption) (V,
 		}
 		return h.value, nil
 	}
-	e, err := c.miss(ctx, key, w)
+	e, err := c.miss(ctx, key, c.fold(options))
 	return e.Value, err
 }
 
 // GetEntry is Get, and tells what was served: from where, how old, and why a stale value was.
 // With [ErrNotFound] the entry has NotFound set.
 func (c *Cache[K, V]) GetEntry(ctx context.Context, key K, options ...CallOption) (Entry[V], error) {
-	w := c.fold(options)
-	h, state := c.hit(ctx, key, w)
+	h, state := c.hit(ctx, key, options)
 	if h == nil {
-		return c.miss(ctx, key, w)
+		return c.miss(ctx, key, c.fold(options))
 	}
 	var why error
 	if state == rebuild.Stale {
@@ -118,13 +116,13 @@ func (c *Cache[K, V]) found(e Entry[V]) (Entry[V], error) {
 // hit answers from memory where nobody needs to be asked: with what is believed, and fresh or
 // inside stale-while-revalidate. It takes no lock and allocates nothing. What will need a look
 // at Redis or a load soon is seen to in the background.
-func (c *Cache[K, V]) hit(ctx context.Context, key K, w rebuild.Want) (*held[V], rebuild.State) {
+func (c *Cache[K, V]) hit(ctx context.Context, key K, options []CallOption) (*held[V], rebuild.State) {
 	var buf [textBuffer]byte
 	text, err := c.keys.text(key, &buf)
 	if err != nil {
 		return nil, rebuild.Gone // miss will say so
 	}
-	if w.SkipLocal && c.link != nil {
+	if len(options) > 0 && c.fold(options).SkipLocal && c.link != nil {
 		return nil, rebuild.Gone
 	}
 	now := c.node.Now()
@@ -137,7 +135,7 @@ func (c *Cache[K, V]) hit(ctx context.Context, key K, w rebuild.Want) (*held[V],
 		c.hits.add(now)
 		return h, rebuild.Fresh
 	}
-	state := m.At(now)
+	w, state := c.fold(options), m.At(now)
 	if now >= m.Believed || state == rebuild.Gone || state == rebuild.IfError || state == rebuild.Stale && (w.Fresh || w.Wait > 0) {
 		return nil, state
 	}

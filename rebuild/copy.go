@@ -23,11 +23,13 @@ type Meta struct {
 	tries atomic.Int32 // claims that found the lease held
 }
 
-// Stamp says what a Copy is and until when it is good for what, on the node's clock.
+// Stamp says what a Copy is and until when it is good for what, on the node's clock. What every hit
+// looks at comes first, so that it lies on one cache line with the key.
 type Stamp struct {
+	Due      link.Instant // until then a hit need not think: the first of Early and Verify
+	Kind     Kind
 	Identity // zero for a value that Redis does not hold
 	Row      uint64
-	Kind     Kind
 	Loaded   link.Instant // when its load began
 	Fresh    link.Instant
 	Stale    link.Instant
@@ -35,7 +37,6 @@ type Stamp struct {
 	Believed link.Instant  // until then it is served without asking Redis
 	Verify   link.Instant  // from then on a hit also has Redis asked
 	Early    link.Instant  // from then on a hit may also have it refreshed
-	Due      link.Instant  // the first of these
 	Cost     time.Duration // of a load, smoothed
 	Lead     time.Duration // the unit of how long before Fresh a refresh begins
 }
