@@ -53,6 +53,23 @@ func TestWithoutRedisNotFoundGoesWithAnExpire(t *testing.T) {
 	})
 }
 
+// TestWithoutRedisASetOfAnOlderRowLeavesTheBackoff: the database has failed since the newer one was set.
+func TestWithoutRedisASetOfAnOlderRowLeavesTheBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, db := keyOf("k"), newDatabase("v0")
+		n := lonelyNode(t, db, func(p *Policy) { p.Stale = 0 })
+		must(t, n.Set(t.Context(), k, &text{value: "v2"}, 0, 2))
+		db.err = errors.New("the database is away")
+		time.Sleep(n.policy.TTL + time.Second)
+		equal(t, "value", n.get(k).value(), "v2") // there for errors
+		must(t, n.Set(t.Context(), k, &text{value: "v1"}, 0, 1))
+		equal(t, "value after the older one", n.get(k).value(), "v2")
+		equal(t, "loads", db.count(), 1)
+		must(t, n.Set(t.Context(), k, &text{value: "v3"}, 0, 3))
+		equal(t, "what is remembered after a newer one", n.Failure(k.Text), nil)
+	})
+}
+
 func TestWithoutRedisASetOfAnOlderRowChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := keyOf("k")

@@ -103,14 +103,15 @@ func (r *running) voidLocked(key string) {
 }
 
 // replace does so unless older says that what is to be kept is. Nothing else is kept in between.
-func (r *running) replace(key string, older func() bool, keep func()) {
+func (r *running) replace(key string, older func() bool, keep func()) (replaced bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if older() {
-		return
+		return false
 	}
 	r.voidLocked(key)
 	keep()
+	return true
 }
 
 // join returns the running load of key, or nil.

@@ -40,14 +40,16 @@ func (n *Node) setAlone(k Key, e content) error {
 	if err != nil {
 		return errors.Join(err, n.Delete(context.Background(), []Key{k}))
 	}
-	n.running.replace(k.Text, func() bool { return n.newerRow(k, e.row) }, func() {
+	set := n.running.replace(k.Text, func() bool { return n.newerRow(k, e.row) }, func() {
 		if e.row == 0 {
 			e.row = n.rowOf(k)
 		}
 		n.values.Keep(k, n.values.Stamped(k, c, n.ownStamp(e, n.clock.Now(), 0)))
 	})
-	n.flights.forget(k)
-	n.failed.clear(k.Text)
+	if set {
+		n.flights.forget(k)
+		n.failed.clear(k.Text)
+	}
 	return nil
 }
 

@@ -86,15 +86,30 @@ var staleValues = map[string]struct {
 // withStale runs body in a bubble for each way to have something stale at hand. The database has
 // v2 by then.
 func withStale(t *testing.T, body func(t *testing.T, n *testNode, db *database, k Key, state State), edit ...func(*Policy)) {
+	for _, state := range []State{Stale, IfError} {
+		withState(t, state, func(t *testing.T, n *testNode, db *database, k Key) { body(t, n, db, k, state) }, edit...)
+	}
+}
+
+// withState does so for the ways in which it is of one state: served at once, or for errors only.
+func withState(t *testing.T, state State, body func(t *testing.T, n *testNode, db *database, k Key), edit ...func(*Policy)) {
+	ran := 0
 	for situation, tc := range staleValues {
+		if tc.state != state {
+			continue
+		}
+		ran++
 		t.Run(situation, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *redistest.BubbleServer) {
 				db, k := newDatabase("v1"), keyOf("k")
 				n := tc.make(t, b, db, k, edit...)
 				db.set("v2")
-				body(t, n, db, k, tc.state)
+				body(t, n, db, k)
 			})
 		})
+	}
+	if ran == 0 {
+		t.Fatalf("nothing has the state %v", state)
 	}
 }
 
@@ -119,10 +134,7 @@ func TestAPatientCallerGetsTheStaleValueWhenItsPatienceEnds(t *testing.T) {
 
 // TestAPatientCallerJoinsTheRefreshThatOthersHaveBegun: its patience counts from its own call.
 func TestAPatientCallerJoinsTheRefreshThatOthersHaveBegun(t *testing.T) {
-	withStale(t, func(t *testing.T, n *testNode, db *database, k Key, state State) {
-		if state == IfError {
-			t.Skip("others do not begin one and leave")
-		}
+	withState(t, Stale, func(t *testing.T, n *testNode, db *database, k Key) { // of the other, others begin none and leave
 		db.edit(func() { db.takes = late })
 		n.get(k).brings(t, "v1", Stale, 0)
 		time.Sleep(late - patience - soon)
@@ -440,10 +452,7 @@ func TestNoStoreIsServedWhatIsCachedAndKeepsNothingOfIt(t *testing.T) {
 }
 
 func TestNoStoreIsServedStaleAndBeginsNoRefresh(t *testing.T) {
-	withStale(t, func(t *testing.T, n *testNode, db *database, k Key, state State) {
-		if state == IfError {
-			t.Skip("such a value is not served at once")
-		}
+	withState(t, Stale, func(t *testing.T, n *testNode, db *database, k Key) {
 		for range 3 {
 			n.want(k, noStore).brings(t, "v1", Stale, 0)
 			time.Sleep(lastPause)
@@ -610,10 +619,7 @@ func TestAPrivateLoadThatEndsLastChangesNothing(t *testing.T) {
 // TestNoStoreLeavesWhatIsOnlyForErrors as it is: it loads for itself, and the others' value is not
 // replaced.
 func TestNoStoreLeavesWhatIsOnlyForErrors(t *testing.T) {
-	withStale(t, func(t *testing.T, n *testNode, db *database, k Key, state State) {
-		if state == Stale {
-			t.Skip("such a value is served at once")
-		}
+	withState(t, IfError, func(t *testing.T, n *testNode, db *database, k Key) {
 		db.edit(func() { db.takes = soon })
 		kept := n.kept(k)
 		n.want(k, noStore).brings(t, "v2", Fresh, soon)

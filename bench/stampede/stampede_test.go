@@ -88,9 +88,6 @@ func TestAnInterruptedRunStopsItsServerAndFails(t *testing.T) {
 }
 
 func TestTheOthersGoOnAfterTheHolderWasKilled(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits for two leases")
-	}
 	results := play(t, "-kill -nodes 3 -callers 3 -ttl 300ms -load 200ms")
 	if len(results) != 2 {
 		t.Fatalf("%d scenarios", len(results))

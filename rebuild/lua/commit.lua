@@ -1,7 +1,9 @@
--- commit(token, start, fresh, stale, iferror, row, setter, entry, keep, backoff, longest, jitter): stores the entry, made ready
--- but for its windows, which begin now. A repeated commit is known by its writer and changes
--- nothing. With keep the payload that is there stays, and the entry is a header only. A value without a row version keeps the entry's. An older one is a failure: the key is left
--- alone for the back-off, or where there is nothing to serve meanwhile, loaded without a lease. Only a setter's value, which no lagging replica can have made, ends a hold-down.
+-- commit(token, start, fresh, stale, iferror, row, setter, entry, keep, backoff, longest, jitter): stores
+-- the entry, made ready but for its windows, which begin now. A repeated commit is known by its writer
+-- and changes nothing. With keep the payload that is there stays, and the entry is a header only.
+-- A value without a row version keeps the entry's. An older one is a failure: the key is left alone for the
+-- back-off, or where there is nothing to serve meanwhile, loaded without a lease. Only a setter's value,
+-- which no lagging replica can have made, ends a hold-down.
 local token, start, row, setter = ARGV[3], ARGV[4], ARGV[8], ARGV[9] == '1'
 local h = read()
 if h and h.writer == token and h.version == tonumber(start) then
