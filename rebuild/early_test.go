@@ -142,3 +142,23 @@ func TestWithoutRedisAValueIsRefreshedEarlyToo(t *testing.T) {
 		equal(t, "early ones", n.Counts.Early.Load(), 1)
 	})
 }
+
+// TestAnEarlyRefreshAsksForNothingWhileALoadOfItsNodeRuns: no slot, no command.
+func TestAnEarlyRefreshAsksForNothingWhileALoadOfItsNodeRuns(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *redistest.BubbleServer) {
+		k, db := keyOf("k"), newDatabase("v1")
+		n := inTheZone(t, b, db, k)
+		n.get(k) // verifies, and is seen to
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		db.edit(func() { db.takes = time.Second })
+		running := n.goRefresh(k)
+		running.waits()
+		asked := n.faults.Delay(redistest.Script(scripts.acquire), time.Nanosecond)
+		n.shelf.Keep(k, n.values.Stamped(k, n.shelf.Lookup(k), n.shelf.Lookup(k).Meta().Stamp)) // with no claim on it
+		n.Tend(t.Context(), k, n.shelf.Lookup(k))
+		synctest.Wait()
+		equal(t, "acquires", asked.Count(), 0)
+		running.wait()
+	})
+}

@@ -289,6 +289,9 @@ func (n *testNode) clean() {
 	if len(n.inLine.last) > 0 {
 		n.t.Errorf("a closed node still has %d flights in line", len(n.inLine.last))
 	}
+	if len(n.flights.crowds) > 0 {
+		n.t.Errorf("%d crowds still wait for a closed node", len(n.flights.crowds))
+	}
 	if len(n.jobs) > 0 {
 		n.t.Errorf("a closed node still has %d jobs", len(n.jobs))
 	}
