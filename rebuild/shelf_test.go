@@ -289,12 +289,17 @@ func (n *testNode) clean() {
 	if len(n.inLine.last) > 0 {
 		n.t.Errorf("a closed node still has %d flights in line", len(n.inLine.last))
 	}
-	if len(n.flights.crowds) > 0 {
-		n.t.Errorf("%d crowds still wait for a closed node", len(n.flights.crowds))
-	}
+	redistest.Eventually(n.t, 5*time.Second, func() bool { return n.flights.waiting() == 0 }, "nobody waits for a closed node")
 	if len(n.jobs) > 0 {
 		n.t.Errorf("a closed node still has %d jobs", len(n.jobs))
 	}
+}
+
+// waiting is how many flights somebody waits for.
+func (f *flights) waiting() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.crowds)
 }
 
 func loadScripts(t *testing.T, c *redis.Client) {
