@@ -202,15 +202,5 @@ func (h *Hub) close() {
 		return
 	}
 	stop()
-	ended := make(chan struct{})
-	go func() {
-		h.running.Wait()
-		close(ended)
-	}()
-	patience := time.NewTimer(hubPatience)
-	defer patience.Stop()
-	select {
-	case <-ended:
-	case <-patience.C:
-	}
+	waitFor(&h.running, hubPatience)
 }

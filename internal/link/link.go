@@ -21,6 +21,7 @@ type Link struct {
 	breaker *breaker
 	stuck   atomic.Int64 // calls given up on that have not come back
 	names   names
+	streams streams
 	users   int // guarded by links.mu
 }
 

@@ -21,7 +21,21 @@ type Reply struct {
 
 // Run calls one script, and loads it where the server does not know it.
 func (c ScriptCall) Run(ctx context.Context, client redis.Scripter) ([]any, error) {
-	return c.Script.Run(ctx, client, []string{c.Key}, c.Args...).Slice()
+	values, err := c.Script.EvalSha(ctx, client, []string{c.Key}, c.Args...).Slice()
+	if !redis.HasErrorPrefix(err, "NOSCRIPT") {
+		return values, err
+	}
+	c.refused()
+	return c.Script.Eval(ctx, client, []string{c.Key}, c.Args...).Slice()
+}
+
+// refused tells arguments that count how often they are sent that once was for nothing.
+func (c ScriptCall) refused() {
+	for _, a := range c.Args {
+		if counts, ok := a.(interface{ Refused() }); ok {
+			counts.Refused()
+		}
+	}
 }
 
 // RunAll calls scripts in one pipeline. A server that has forgotten a script answers NOSCRIPT
@@ -51,6 +65,7 @@ func pipeline(ctx context.Context, client redis.UniversalClient, calls []ScriptC
 	for n, i := range which {
 		replies[i].Values, replies[i].Err = cmds[n].Slice()
 		if redis.HasErrorPrefix(replies[i].Err, "NOSCRIPT") {
+			calls[i].refused()
 			unknown = append(unknown, i)
 		}
 	}

@@ -12,8 +12,9 @@ import (
 
 // topology is what the kind of a client says about the servers behind it.
 type topology struct {
-	cluster cluster // nil unless keys are spread over masters
-	db      int     // pub/sub does not know databases, so names carry it
+	cluster cluster        // nil unless keys are spread over masters
+	options *redis.Options // of a client of one server; nil where it does not show them
+	db      int            // pub/sub does not know databases, so names carry it
 
 	// ReadsReplicas is set where a plain GET may be answered by a replica, which lags.
 	ReadsReplicas bool
@@ -31,7 +32,7 @@ func topologyOf(client redis.UniversalClient) topology {
 		o := c.Options()
 		return topology{cluster: c, ReadsReplicas: o.ReadOnly || o.RouteByLatency || o.RouteRandomly}
 	case interface{ Options() *redis.Options }:
-		return topology{db: c.Options().DB}
+		return topology{db: c.Options().DB, options: c.Options()}
 	default:
 		return topology{}
 	}

@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"net"
 	"sync"
 	"time"
 
@@ -98,15 +99,32 @@ func (b *BubbleServer) Cut() { b.each((*Link).Cut) }
 // gone.
 func (b *BubbleServer) Restart(t TB) {
 	t.Helper()
-	b.Cut()
-	b.Mini().Close()
 	mini, err := newMini()
 	if err != nil {
 		t.Fatalf("redistest: miniredis: %v", err)
 	}
+	old := b.replace(mini)
+	b.Cut()
+	old.Close()
+}
+
+func (b *BubbleServer) replace(mini *miniredis.Miniredis) (old *miniredis.Miniredis) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.mini = mini
+	old, b.mini = b.mini, mini
+	return old
+}
+
+// serve connects the other end of a wire, unless the server is closed. One that is about to be is no longer ours: to look
+// at it would race.
+func (b *BubbleServer) serve(end net.Conn) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	srv := b.mini.Server()
+	if srv != nil {
+		srv.ServeConn(end)
+	}
+	return srv != nil
 }
 
 // Close ends the server and its goroutines; the bubble can end then. The

@@ -96,6 +96,18 @@ func (f *Faults) Hold(m Match) *Rule {
 	})
 }
 
+// HoldReply executes a match and keeps its caller waiting for the reply until Release. In a bubble,
+// synctest.Wait after Wait tells that it has been executed.
+func (f *Faults) HoldReply(m Match) *Rule {
+	return f.add(m, func(r *Rule, ctx context.Context, c call) error {
+		err := c.send(ctx)
+		if late := r.wait(ctx, 0); late != nil {
+			return late
+		}
+		return err
+	})
+}
+
 // Late fails a match with [ErrTimeout] at once, keeps a copy, and executes that
 // on Release: a first attempt that arrives after its caller has tried again.
 func (f *Faults) Late(m Match) *Rule {

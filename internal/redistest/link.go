@@ -38,13 +38,11 @@ func (l *Link) dial(context.Context, string, string) (net.Conn, error) {
 	if l.refused { // a server that is being closed is not looked at
 		return nil, refusal
 	}
-	srv := l.server.Mini().Server()
-	if srv == nil {
+	client, server := newWire(l.frozen)
+	if !l.server.serve(server) {
 		return nil, refusal
 	}
-	client, server := newWire(l.frozen)
 	l.ends = append(l.ends, client)
-	srv.ServeConn(server)
 	return client, nil
 }
 
