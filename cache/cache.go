@@ -34,8 +34,8 @@ type Cache[K comparable, V any] struct {
 
 // New makes a cache that loads with l what it does not have. Caches of the same name, Prefix
 // and Schema on the same Redis share their entries, also in one process; their values must be
-// of one type. New does not talk to Redis, so it succeeds while Redis is away. All faults of
-// the arguments are returned at once.
+// of one type. New succeeds while Redis is away: it only talks to it where Options.Tracking is
+// set. All faults of the arguments are returned at once.
 func New[K comparable, V any](name string, l loader.Loader[K, V], o Options) (*Cache[K, V], error) {
 	o, err := o.validate()
 	faults := []error{err}
@@ -79,7 +79,16 @@ func (c *Cache[K, V]) open(l loader.Loader[K, V], o Options) (err error) {
 		return err
 	}
 	c.waitFresh = o.WaitFresh
-	c.node = rebuild.New(c.link, &values[K, V]{loader: l, codec: codecFor[V](), local: c.local}, o.policy())
+	c.node = rebuild.New(c.link, &values[K, V]{loader: l, codec: codecFor[V](), local: c.local}, o.policy(c.keys.stream, c.keys.prefix))
+	if c.link != nil && o.Tracking {
+		ctx, cancel := context.WithTimeout(context.Background(), o.RedisTimeout)
+		defer cancel()
+		if err := c.node.Track(ctx); err != nil {
+			c.node.Close()
+			c.local.close()
+			return fmt.Errorf("Options.Tracking: %w", err)
+		}
+	}
 	return nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/levee-cache/levee/rebuild"
@@ -57,6 +56,7 @@ type SetOption struct {
 	row  uint64
 	ttl  time.Duration
 	owns bool // ttl counts, be it zero
+	tags []string
 }
 
 // RowVersion gives the database's version of the row that a Set writes, a number above zero
@@ -67,6 +67,10 @@ func RowVersion(n uint64) SetOption { return SetOption{row: n} }
 // WithTTL gives the value a fresh time of its own instead of Options.TTL, jittered as any, from
 // above zero to a year. A later load decides anew: the loader's word on the TTL is the last.
 func WithTTL(d time.Duration) SetOption { return SetOption{ttl: d, owns: true} }
+
+// Tags gives the value of a Set tags, as loader.Result does that of a load: InvalidateTag and
+// ExpireTag end all values with a tag at once. Up to 64, each of 1 to 256 bytes.
+func Tags(tags ...string) SetOption { return SetOption{tags: tags} }
 
 // Get returns the value of key: from memory or Redis as long as it is fresh, or stale within
 // its windows; else it loads it, or waits for whoever in the fleet is loading it. All callers
@@ -131,15 +135,15 @@ func (c *Cache[K, V]) hit(ctx context.Context, key K, options []CallOption) (*he
 		return nil, rebuild.Gone
 	}
 	m := &h.meta
-	if now < m.Due {
+	if now < m.Due && c.node.Sound(m, now) {
 		c.hits.add(now)
 		return h, rebuild.Fresh
 	}
 	w, state := c.fold(options), m.At(now)
-	if now >= m.Believed || state == rebuild.Gone || state == rebuild.IfError || state == rebuild.Stale && (w.Fresh || w.Wait > 0) {
+	if !c.node.Believes(m, now) || state == rebuild.Gone || state == rebuild.IfError || state == rebuild.Stale && (w.Fresh || w.Wait > 0) {
 		return nil, state
 	}
-	if !w.NoStore && !m.Rests(now) && m.Calls(now, rand.Float64()) {
+	if !w.NoStore && !m.Rests(now) && c.node.Calls(m, now) {
 		c.node.Tend(ctx, c.keys.full(key, text), h)
 	}
 	if state == rebuild.Stale {
@@ -217,15 +221,22 @@ func (c *Cache[K, V]) Set(ctx context.Context, key K, v V, options ...SetOption)
 	var o SetOption
 	for _, one := range options {
 		o.row = cmp.Or(one.row, o.row)
+		o.tags = append(o.tags, one.tags...)
 		if one.owns {
 			o.ttl, o.owns = one.ttl, true
 		}
 	}
-	if o.owns && (o.ttl <= 0 || o.ttl > longest) {
-		err := fmt.Errorf("levee: Set of key %q: WithTTL(%v) is not above zero and within a year", k.Text, o.ttl)
-		return errors.Join(err, c.node.Delete(ctx, []rebuild.Key{k}))
+	if err := o.fault(); err != nil {
+		return errors.Join(fmt.Errorf("levee: Set of key %q: %w", k.Text, err), c.node.Delete(ctx, []rebuild.Key{k}))
 	}
-	return c.node.Set(ctx, k, &held[V]{text: k.Text, hash: k.Hash, value: v}, o.ttl, o.row)
+	return c.node.Set(ctx, k, &held[V]{text: k.Text, hash: k.Hash, value: v}, rebuild.Written{TTL: o.ttl, Row: o.row, Tags: o.tags})
+}
+
+func (o SetOption) fault() error {
+	if o.owns && (o.ttl <= 0 || o.ttl > longest) {
+		return fmt.Errorf("WithTTL(%v) is not above zero and within a year", o.ttl)
+	}
+	return rebuild.CheckTags(o.tags)
 }
 
 // Delete removes keys everywhere: the next Get loads. A load that is running anywhere may
@@ -242,6 +253,39 @@ func (c *Cache[K, V]) Delete(ctx context.Context, keys ...K) error {
 // is set, and has it refreshed. Otherwise it is like Delete.
 func (c *Cache[K, V]) Expire(ctx context.Context, keys ...K) error {
 	return c.invalidate(ctx, keys, c.node.Expire)
+}
+
+// Clear ends everything that is cached under this name, Prefix and Schema at once, however much it is,
+// as Delete of all keys would; nothing is scanned. What is running may still answer those who wait for it.
+// The entries stay in Redis, unread, until their lifetimes end. So does what Redis remembers of failed loads: a key
+// may be left alone for up to ten ErrorBackoff more.
+//
+// The error is an [*InvalidationError] if Redis did not confirm it.
+func (c *Cache[K, V]) Clear(ctx context.Context) error { return c.node.Clear(ctx) }
+
+// InvalidateTag ends all values that carry tag at once, however many they are, as Delete of their keys
+// would. Loads that are running and turn out to carry it are kept nowhere, and answer nobody who came after
+// this call: on a key that is being loaded he may wait for two loads.
+//
+// The error is an [*InvalidationError] if Redis did not confirm it.
+func (c *Cache[K, V]) InvalidateTag(ctx context.Context, tag string) error {
+	return c.endTag(ctx, tag, false)
+}
+
+// ExpireTag ends the freshness of all values that carry tag, as Expire of their keys would: they are
+// served stale, as far as their windows go, and refreshed when they are asked for. Ending it once more lengthens
+// no window, but for a node that reads an entry only after that.
+//
+// The error is an [*InvalidationError] if Redis did not confirm it.
+func (c *Cache[K, V]) ExpireTag(ctx context.Context, tag string) error {
+	return c.endTag(ctx, tag, true)
+}
+
+func (c *Cache[K, V]) endTag(ctx context.Context, tag string, soft bool) error {
+	if err := rebuild.CheckTags([]string{tag}); err != nil {
+		return fmt.Errorf("levee: %w", err)
+	}
+	return c.node.EndTag(ctx, tag, soft)
 }
 
 func (c *Cache[K, V]) invalidate(ctx context.Context, keys []K, f func(context.Context, []rebuild.Key) error) error {

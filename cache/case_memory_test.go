@@ -289,7 +289,7 @@ func left[K comparable, V any](c *Cache[K, V]) map[string]int {
 	all := records(c)
 	maps.DeleteFunc(all, func(path string, n int) bool {
 		return n == 0 || n == 1 && (strings.HasSuffix(path, ".offsets") || strings.HasSuffix(path, ".taken") ||
-			strings.HasSuffix(path, ".queued.last"))
+			strings.HasSuffix(path, ".queued.last") || strings.HasSuffix(path, ".streams.open"))
 	})
 	return all
 }

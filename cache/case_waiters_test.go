@@ -326,6 +326,7 @@ func TestB38_WaitersPollOncePerNodeHoweverManyTheyAre(t *testing.T) {
 	for _, callers := range []int{10, soak(200, 1000)} {
 		t.Run(fmt.Sprint(callers), func(t *testing.T) {
 			o := settings()
+			o.StreamLength = cache.Off // its reader does not wait for anybody
 			o.WaitTimeout = 5 * time.Second
 			nodes := soak(5, 20)
 			inBubble(t, nodes, o, func(t *testing.T, f *fleet) {
@@ -407,7 +408,9 @@ func TestB38_NodesDoNotPollInStep(t *testing.T) {
 func TestB38_PollsDoNotReadTheValue(t *testing.T) {
 	const size = 100 << 10
 	key := strings.Repeat("k", size)
-	inBubble(t, 5, settings(), func(t *testing.T, f *fleet) {
+	o := settings()
+	o.StreamLength = cache.Off // its reader does not wait for anybody
+	inBubble(t, 5, o, func(t *testing.T, f *fleet) {
 		gets(t, f.nodes[0], key, value(key, 1))
 		time.Sleep(11 * time.Second)
 		fresh := f.write(key)

@@ -3,10 +3,12 @@ package cache
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/levee-cache/levee/internal/redistest"
 	"github.com/levee-cache/levee/loader"
 )
 
@@ -64,3 +66,8 @@ func always[K comparable, V any](v V) loader.Loader[K, V] {
 
 // minute is enough of Options for most tests.
 var minute = Options{TTL: time.Minute}
+
+// entries are the keys of a server but for those that caches have in common.
+func entries(b *redistest.BubbleServer) []string {
+	return slices.DeleteFunc(b.Mini().Keys(), func(key string) bool { return strings.Contains(key, "!") })
+}

@@ -177,10 +177,10 @@ func TestLeasesAreGivenBackByClose(t *testing.T) {
 		c, err := New("user", slow(time.Hour), o)
 		must(t, err)
 		wait := callers(t, c, 5)
-		equal(t, "leases", len(b.Mini().Keys()), 5)
+		equal(t, "leases", len(entries(b)), 5)
 		must(t, c.Close())
 		wait()
-		equal(t, "leases left", len(b.Mini().Keys()), 0)
+		equal(t, "leases left", len(entries(b)), 0)
 	})
 }
 

@@ -13,13 +13,13 @@ type held[V any] struct {
 	text     string        // the key's, compared on every hit: the tiers know hashes only
 	hash     uint64        // of text
 	turn     atomic.Uint64 // of its place in the hot table when it was put there
+	serial   uint64        // the order of keeping
 	replaced atomic.Bool   // a newer copy has been kept since, or the key was dropped
 	meta     rebuild.Meta
 	value    V
 
-	size   int    // of the encoded value
-	serial uint64 // the order of keeping
-	update bool   // ristretto may put it in the place of what it shows
+	size   int  // of the encoded value
+	update bool // ristretto may put it in the place of what it shows
 }
 
 // Meta is for package rebuild.

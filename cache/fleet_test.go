@@ -122,7 +122,7 @@ func (f *fleet) add(client redis.UniversalClient, link *redistest.Link, o cache.
 }
 
 func (f *fleet) name() string {
-	name, _, _ := strings.Cut(strings.ReplaceAll(f.t.Name(), "/", "-"), "_")
+	name, _, _ := strings.Cut(strings.NewReplacer("/", "-", "'", "").Replace(f.t.Name()), "_")
 	return name
 }
 
@@ -154,7 +154,9 @@ func (f *fleet) keys() []string {
 	scan := func(ctx context.Context, c *redis.Client) error {
 		for i := c.Scan(ctx, 0, "*", 1000).Iterator(); i.Next(ctx); {
 			mu.Lock()
-			all = append(all, i.Val())
+			if !strings.Contains(i.Val(), "!") { // what caches have in common
+				all = append(all, i.Val())
+			}
 			mu.Unlock()
 		}
 		return nil
@@ -319,7 +321,7 @@ func scriptArgs(c redis.Cmder) []any {
 	return nil
 }
 
-func isCommit(c redis.Cmder) bool  { return len(scriptArgs(c)) == 12 }
+func isCommit(c redis.Cmder) bool  { return len(scriptArgs(c)) == 13 }
 func isRenewal(c redis.Cmder) bool { return len(scriptArgs(c)) == 3 }
 
 // isAcquire matches an acquire that may lease.

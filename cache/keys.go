@@ -20,6 +20,7 @@ type keys[K comparable] struct {
 	kind   keyKind
 	prefix string // "<prefix>:<name>[@<schema>]", of every Redis key
 	wakeup string // of every wake-up channel
+	stream string // of the messages, shared by all caches with this Prefix
 }
 
 type keyKind uint8
@@ -42,7 +43,8 @@ func newKeys[K comparable](o Options, name string, db int) (keys[K], error) {
 	if o.Schema != "" {
 		prefix += "@" + o.Schema
 	}
-	return keys[K]{kind: kind, prefix: prefix, wakeup: fmt.Sprintf("%s~wake%d:", o.Prefix, db)}, err
+	return keys[K]{kind: kind, prefix: prefix, wakeup: fmt.Sprintf("%s~wake%d:", o.Prefix, db),
+		stream: o.Prefix + ":!messages"}, err
 }
 
 // kindOf says how keys of type t become text. Strings and integers do by their raw value,

@@ -19,7 +19,8 @@ type local[V any] struct {
 	recent  *recent[V]
 	queued  *queued[V]
 	gate    gate
-	refused atomic.Int64 // copies that ristretto did not take
+	refused atomic.Int64  // copies that ristretto did not take
+	cleared atomic.Uint64 // the serial of the last copy that is not good any more
 
 	mu     sync.Mutex // guards what follows, and writes to tier against its Close
 	closed bool
@@ -69,21 +70,21 @@ func (l *local[V]) lookup(hash uint64, text string, now link.Instant) *held[V] {
 		return nil
 	}
 	h := l.hot.at(hash).get()
-	if h.of(hash, text) && uint64(now)%sampleEvery != 0 {
+	if l.good(h, hash, text) && uint64(now)%sampleEvery != 0 {
 		return h
 	}
-	if h = l.ask(hash); h.of(hash, text) {
+	if h = l.ask(hash); l.good(h, hash, text) {
 		return h
 	}
-	if h = l.recent.get(hash); h.of(hash, text) {
+	if h = l.recent.get(hash); l.good(h, hash, text) {
 		return h
 	}
 	return nil
 }
 
-// of tells whether h is a copy of this key, and still good.
-func (h *held[V]) of(hash uint64, text string) bool {
-	return h != nil && h.hash == hash && h.text == text && !h.replaced.Load()
+// good tells whether h is a copy of this key that nobody has replaced or dropped.
+func (l *local[V]) good(h *held[V], hash uint64, text string) bool {
+	return h != nil && h.hash == hash && h.text == text && !h.replaced.Load() && h.serial > l.cleared.Load()
 }
 
 // ask asks ristretto, and brings the table up to date.
@@ -171,6 +172,16 @@ func (l *local[V]) drop(k rebuild.Key) {
 	l.replace(k.Hash, recent)
 	l.tier.Del(k.Hash)
 	l.hot.at(k.Hash).turn.Add(1)
+}
+
+// dropAll does so for all keys. The copies stay where they are until others need the room.
+func (l *local[V]) dropAll() {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cleared.Store(l.serial)
 }
 
 func (l *local[V]) refusals() int64 {

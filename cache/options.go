@@ -80,11 +80,39 @@ type Options struct {
 	// 100 ms.
 	Lease time.Duration
 
-	// LocalTTL is how long a copy in this process is believed without asking Redis. It
-	// bounds how long this node may serve what another node has deleted. Default min(TTL,
-	// 30 s). As nodes do not tell each other of invalidations yet, no more than 1 s of it is
-	// used. Without Redis a copy is believed as long as it lives.
+	// LocalTTL is how long a copy in this process is believed without asking Redis. Nodes tell
+	// each other of invalidations at once; it bounds how long this node may serve what
+	// another node has deleted if that is never told. While messages cannot be received, no more
+	// than 1 s of it is used. Default min(TTL, 30 s). Without Redis a copy is believed as long as
+	// it lives.
 	LocalTTL time.Duration
+
+	// StreamLength is about how many messages the stream keeps by which nodes tell each other of
+	// invalidations: a node that was cut off for longer than those took asks Redis about each of its
+	// copies before it serves it again. Default 10,000, about 2 MB; Off for no messages: LocalTTL is
+	// no more than 1 s then. All caches with one Prefix share a stream; the least length counts.
+	StreamLength int64
+
+	// StreamLife is how long the stream outlives the last message. Default 1 h.
+	StreamLife time.Duration
+
+	// Tracking lets changes of entries by other programs (a DEL, an eviction) reach the copies in this
+	// process: Redis reports them over two connections of their own ("CLIENT TRACKING" in broadcast mode,
+	// from Redis 6.0). Every change is reported to every node, also by Levee's own leases and
+	// commits, and makes the node verify its copy by one read of the entry's header on the next use; so it is off by
+	// default. A change of a key above 1 KiB makes it verify all. New fails if Redis refuses. Loads that run are not
+	// covered: newcomers give those up within a second, as without it.
+	Tracking bool
+
+	// HoldDown is for databases whose replicas lag: a value that is loaded within so long after a Delete,
+	// Expire, Clear, InvalidateTag or ExpireTag, and may come from a replica that had not caught up, is served
+	// no longer than to its end. Default Off.
+	HoldDown time.Duration
+
+	// RetryDeletes is how long an invalidation that Redis did not confirm is tried again in the
+	// background, the newest of each key, for up to 16,384 keys. A Set is tried again as a Delete. Default
+	// TTL; Off for not at all.
+	RetryDeletes time.Duration
 
 	// LocalMaxBytes is the budget of the local tier: an entry costs its encoded size, its key
 	// and about 400 bytes. Default 64 MiB, at least 64 KiB; Off for no local tier.

@@ -21,16 +21,16 @@ import (
 // figures are the options that can be compared.
 type figures struct {
 	TTL, StaleWhileRevalidate, StaleIfError, NegativeTTL, ErrorBackoff, LoadTimeout, WaitTimeout,
-	WaitFresh, Lease, LocalTTL, RedisTimeout time.Duration
+	WaitFresh, Lease, LocalTTL, RedisTimeout, StreamLife, HoldDown, RetryDeletes time.Duration
 	TTLJitter, EarlyRefresh           float64
-	LocalMaxBytes                     int64
+	LocalMaxBytes, StreamLength       int64
 	MaxConcurrentLoads, MaxValueBytes int
 	Prefix, Schema                    string
 }
 
 func figuresOf(o Options) figures {
 	return figures{o.TTL, o.StaleWhileRevalidate, o.StaleIfError, o.NegativeTTL, o.ErrorBackoff, o.LoadTimeout,
-		o.WaitTimeout, o.WaitFresh, o.Lease, o.LocalTTL, o.RedisTimeout, o.TTLJitter, o.EarlyRefresh, o.LocalMaxBytes,
+		o.WaitTimeout, o.WaitFresh, o.Lease, o.LocalTTL, o.RedisTimeout, o.StreamLife, o.HoldDown, o.RetryDeletes, o.TTLJitter, o.EarlyRefresh, o.LocalMaxBytes, o.StreamLength,
 		o.MaxConcurrentLoads, o.MaxValueBytes, o.Prefix, o.Schema}
 }
 
@@ -42,10 +42,11 @@ func TestTheDefaultsAreAsDocumented(t *testing.T) {
 		LoadTimeout: 30 * time.Second, WaitTimeout: 0, WaitFresh: 0,
 		Lease: 3 * time.Second, LocalTTL: 30 * time.Second, RedisTimeout: 250 * time.Millisecond,
 		LocalMaxBytes: 64 << 20, MaxConcurrentLoads: 256, MaxValueBytes: 1 << 20, Prefix: "levee1",
+		StreamLength: 10_000, StreamLife: time.Hour, HoldDown: 0, RetryDeletes: time.Hour,
 	}
 	short := long
 	short.TTL, short.StaleWhileRevalidate, short.StaleIfError = time.Second, time.Second, time.Second
-	short.NegativeTTL, short.LocalTTL = time.Second, time.Second
+	short.NegativeTTL, short.LocalTTL, short.RetryDeletes = time.Second, time.Second, time.Second
 	for _, want := range []figures{long, short} {
 		o, err := Options{TTL: want.TTL}.validate()
 		must(t, err)
@@ -62,12 +63,14 @@ func TestWhatIsSetStays(t *testing.T) {
 		NegativeTTL: 17 * time.Second, ErrorBackoff: 19 * time.Second, LoadTimeout: 23 * time.Second,
 		WaitTimeout: 29 * time.Second, WaitFresh: 43 * time.Second, EarlyRefresh: 2.5, Lease: 31 * time.Second, LocalTTL: 37 * time.Second, RedisTimeout: 41 * time.Second,
 		LocalMaxBytes: 1 << 20, MaxConcurrentLoads: 3, MaxValueBytes: 5, Prefix: "Pre.fix_1-", Schema: "s2",
+		StreamLength: 47, StreamLife: 53 * time.Second, HoldDown: 59 * time.Second, RetryDeletes: 61 * time.Second,
 	}
 	o := Options{
 		TTL: set.TTL, TTLJitter: set.TTLJitter, StaleWhileRevalidate: set.StaleWhileRevalidate, StaleIfError: set.StaleIfError,
 		NegativeTTL: set.NegativeTTL, ErrorBackoff: set.ErrorBackoff, LoadTimeout: set.LoadTimeout, WaitTimeout: set.WaitTimeout,
 		WaitFresh: set.WaitFresh, EarlyRefresh: set.EarlyRefresh, Lease: set.Lease, LocalTTL: set.LocalTTL, RedisTimeout: set.RedisTimeout, LocalMaxBytes: set.LocalMaxBytes,
 		MaxConcurrentLoads: set.MaxConcurrentLoads, MaxValueBytes: set.MaxValueBytes, Prefix: set.Prefix, Schema: set.Schema,
+		StreamLength: set.StreamLength, StreamLife: set.StreamLife, HoldDown: set.HoldDown, RetryDeletes: set.RetryDeletes,
 		RedactError: func(error) string { return "redacted" },
 	}
 	valid, err := o.validate()
@@ -92,7 +95,8 @@ func (o Options) with(settings ...setting) Options {
 }
 
 func TestOffSwitchesOff(t *testing.T) {
-	for _, field := range []string{"TTLJitter", "EarlyRefresh", "StaleWhileRevalidate", "NegativeTTL", "ErrorBackoff", "WaitTimeout", "WaitFresh", "LocalMaxBytes"} {
+	for _, field := range []string{"TTLJitter", "EarlyRefresh", "StaleWhileRevalidate", "NegativeTTL", "ErrorBackoff", "WaitTimeout", "WaitFresh", "LocalMaxBytes",
+		"StreamLength", "HoldDown", "RetryDeletes"} {
 		t.Run(field, func(t *testing.T) {
 			o, err := minute.with(setting{field, Off}).validate()
 			must(t, err)
@@ -109,7 +113,7 @@ func TestEarlyRefreshMayBeAnythingUpToAHundred(t *testing.T) {
 		o, err := minute.with(setting{"EarlyRefresh", beta}).validate()
 		must(t, err)
 		equal(t, "EarlyRefresh", o.EarlyRefresh, beta)
-		equal(t, "in the policy", o.policy().EarlyRefresh, beta)
+		equal(t, "in the policy", o.policy("s", "t").EarlyRefresh, beta)
 	}
 }
 
@@ -144,7 +148,8 @@ func TestADefaultGivesWayToAShorterStaleIfError(t *testing.T) {
 	equal(t, "StaleWhileRevalidate", o.StaleWhileRevalidate, 5*time.Second)
 }
 
-var durations = []string{"TTL", "StaleWhileRevalidate", "StaleIfError", "NegativeTTL", "ErrorBackoff", "LoadTimeout", "WaitTimeout", "WaitFresh", "Lease", "LocalTTL", "RedisTimeout"}
+var durations = []string{"TTL", "StaleWhileRevalidate", "StaleIfError", "NegativeTTL", "ErrorBackoff", "LoadTimeout", "WaitTimeout", "WaitFresh", "Lease", "LocalTTL", "RedisTimeout",
+	"StreamLife", "HoldDown", "RetryDeletes"}
 
 var faults = []struct {
 	setting
@@ -175,6 +180,11 @@ var faults = []struct {
 	{setting{"Lease", 99 * time.Millisecond}, "99ms is below 100ms"},
 	{setting{"LocalTTL", Off}, "is negative"},
 	{setting{"RedisTimeout", Off}, "is negative"},
+	{setting{"StreamLength", -2}, "-2 is negative; cache.Off (-1) switches it off"},
+	{setting{"StreamLength", math.MaxInt32 + 1}, "is above"},
+	{setting{"StreamLife", Off}, "is negative"},
+	{setting{"HoldDown", -2}, "is negative; cache.Off (-1) switches it off"},
+	{setting{"RetryDeletes", -2}, "is negative; cache.Off (-1) switches it off"},
 	{setting{"LocalMaxBytes", -2}, "-2 is negative; cache.Off (-1) switches it off"},
 	{setting{"LocalMaxBytes", 64<<10 - 1}, "65535 is below 65536"},
 	{setting{"MaxConcurrentLoads", Off}, "-1 is negative"},
@@ -283,7 +293,7 @@ func TestB92_SmallLifetimesAreNeitherRefusedNorEndless(t *testing.T) {
 				must(t, c.Set(t.Context(), "k", 8))
 				equal(t, "lifetime in Redis after Set", b.Mini().TTL(c.RedisKey("k")), rounded)
 				time.Sleep(rounded)
-				equal(t, "keys left", len(b.Mini().Keys()), 0)
+				equal(t, "keys left", len(entries(b)), 0)
 			})
 		})
 	}
@@ -359,29 +369,16 @@ func TestALocalTierOfAnySizeIsMadeOrRefused(t *testing.T) {
 	}
 }
 
-func TestWithRedisALocalCopyIsBelievedForASecondAtMost(t *testing.T) {
-	for _, tc := range []struct{ set, alone, shared time.Duration }{
-		{time.Hour, time.Hour, time.Second},
-		{time.Millisecond, time.Millisecond, time.Millisecond},
-	} {
-		o, err := minute.with(setting{"LocalTTL", tc.set}).validate()
-		must(t, err)
-		equal(t, "without Redis", o.policy().LocalTTL, tc.alone)
-		o.Redis = redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-		defer func() { _ = o.Redis.Close() }()
-		equal(t, "with Redis", o.policy().LocalTTL, tc.shared)
-	}
-}
-
 func TestThePolicyIsWhatWasSet(t *testing.T) {
 	o, err := minute.with(setting{"EarlyRefresh", 2.5}, setting{"WaitFresh", time.Second}).validate()
 	must(t, err)
-	got := o.policy()
+	got := o.policy("s", "t")
 	got.Redact, got.Logger = nil, nil
 	equal(t, "policy", fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", rebuild.Policy{
 		TTL: o.TTL, Jitter: o.TTLJitter, Stale: o.StaleWhileRevalidate, IfError: o.StaleIfError, NegativeTTL: o.NegativeTTL,
 		EarlyRefresh: 2.5, Backoff: o.ErrorBackoff, LoadTimeout: o.LoadTimeout, WaitTimeout: o.WaitTimeout, Lease: o.Lease, LocalTTL: o.LocalTTL,
 		RedisTimeout: o.RedisTimeout, MaxLoads: o.MaxConcurrentLoads, MaxValueBytes: o.MaxValueBytes,
+		RetryDeletes: o.TTL, News: rebuild.News{Stream: "s", Topic: "t", Length: 10_000, Life: time.Hour},
 	}))
 }
 
@@ -415,7 +412,7 @@ func FuzzOptions(f *testing.F) {
 			saying(t, err, "Options.")
 			return
 		}
-		p := valid.policy()
+		p := valid.policy("s", "t")
 		for _, d := range []time.Duration{p.TTL, p.LoadTimeout, p.Lease, p.LocalTTL, p.RedisTimeout} {
 			if d <= 0 || d > longest {
 				t.Errorf("%+v: %v", o, d)

@@ -53,7 +53,19 @@ func (p *randomPlan) course(key string, nth int) course {
 	return c
 }
 
-// load is the loader of a node.
+func (p *randomPlan) tagsOf(key string) []string {
+	if p.tags {
+		return []string{key, "all"}
+	}
+	return nil
+}
+
+// loadTagged is the loader of a node.
+func (n *randomNode) loadTagged(ctx context.Context, key string, _ *loader.Previous[string]) (loader.Result[string], error) {
+	v, err := n.load(ctx, key)
+	return loader.Result[string]{Value: v, Tags: n.w.tagsOf(key)}, err
+}
+
 func (n *randomNode) load(ctx context.Context, key string) (string, error) {
 	l, q, c := n.begin(key)
 	if err := c.pass(ctx, c.before); err != nil {

@@ -58,7 +58,7 @@ func (w *randomWorld) newNode(i int) {
 	o := w.o
 	o.Redis = n.client
 	var err error
-	n.Cache, err = cache.New("r", loader.Func(n.load), o)
+	n.Cache, err = cache.New("r", loader.Revalidate(n.loadTagged), o)
 	must(w.t, err)
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -15,6 +15,7 @@ type randomPlan struct {
 	o           cache.Options
 	faulty      bool
 	rows        bool          // Set is given row versions
+	tags        bool          // values carry their key, and "all"
 	readTimeout time.Duration // of the clients: then they try again
 	quantum     time.Duration // of times: a coarse one makes much happen at one instant
 	steps       []randomStep
@@ -41,6 +42,8 @@ const (
 	doSet
 	doDelete
 	doDeleteAll
+	doClear
+	doEndTag
 	doExpire
 	doWrite // to the database, and tell nobody
 	doDel   // as other programs do
@@ -67,6 +70,8 @@ var deeds = [...]struct {
 	doSet:       {"set", 9, 0},
 	doDelete:    {"delete", 14, 0},
 	doDeleteAll: {"deleteall", 3, 0},
+	doClear:     {"clear", 3, 0},
+	doEndTag:    {"endtag", 6, 0},
 	doExpire:    {"expire", 8, 0},
 	doWrite:     {"write", 4, 0},
 	doDel:       {"del", 4, 0},
@@ -123,6 +128,7 @@ func planOf(seed uint64) *randomPlan {
 			LocalMaxBytes:        draw[int64](r, 1<<20, 1<<20, cache.Off),
 		},
 	}
+	p.tags = r.IntN(3) > 0
 	p.drawSteps(r)
 	return p
 }

@@ -137,7 +137,7 @@ func (l *ledger) inspect() {
 	if l.w.bubble.Mini().TTL(l.redisKey) <= 0 && l.raw() == raw { // it has not gone meanwhile
 		l.broken("P11", "the entry has no lifetime")
 	}
-	switch kind, payload := kindOf(raw), raw[rebuild.HeaderSize:]; {
+	switch kind, payload := kindOf(raw), payloadOf(raw); {
 	case kind == rebuild.KindValue && l.versionOf(payload) < l.floor:
 		l.broken("P4", "Redis holds %q after version %d was confirmed", payload, l.floor)
 	case kind == rebuild.KindNotFound && !l.absent(l.floor, forever):
@@ -155,6 +155,7 @@ func (l *ledger) begins(q *query) {
 	for _, other := range l.queries {
 		switch {
 		case other.over(q.began) || l.revokedSince(other.began-o.RedisTimeout) || other.lostItsLease():
+		case !other.leased && other.node.troubledSince(other.began-l.w.lag): // newcomers leave it where changes may go unheard
 		case other.node == q.node && !q.refresh, other.leased && q.leased:
 			l.broken("P1", "%v loads while the load of %v from %v goes on", q.node, other.node, other.began)
 		}
@@ -201,4 +202,23 @@ func (l *ledger) failedSince(t time.Duration) bool {
 // broken ends the run with what has happened to the key.
 func (l *ledger) broken(rule, format string, args ...any) {
 	l.w.report(l.key, rule+": "+fmt.Sprintf(format, args...))
+}
+
+// payloadOf is what an entry holds, after what it was loaded under.
+func payloadOf(raw string) string {
+	switch kindOf(raw) {
+	case rebuild.KindValue, rebuild.KindNotFound:
+		return raw[rebuild.HeaderSize+carriedSize(raw):]
+	}
+	return raw[rebuild.HeaderSize:]
+}
+
+// carriedSize is the length of what says what a value was loaded under: eight digits before the payload's.
+func carriedSize(raw string) int {
+	end := rebuild.HeaderSize - 8
+	n, err := strconv.ParseInt(raw[end-4:end], 16, 32)
+	if err != nil {
+		return 0
+	}
+	return int(n)
 }

@@ -20,6 +20,10 @@ func (w *randomWorld) do(s randomStep) {
 		}
 	case doDeleteAll:
 		n.deleteAll()
+	case doClear:
+		w.change(s.key, func(*ledger, int) { n.endAll(s, w.ledgers, n.Clear) })
+	case doEndTag:
+		w.change(s.key, func(*ledger, int) { n.endTag(s) })
 	case doWrite:
 		w.change(s.key, func(*ledger, int) {})
 	case doDel:
@@ -164,7 +168,7 @@ func (n *randomNode) tell(l *ledger, version int, d deed) error {
 	}
 	brings()
 	defer brings()
-	var options []cache.SetOption
+	options := []cache.SetOption{cache.Tags(n.w.tagsOf(l.key)...)}
 	if n.w.rows {
 		options = append(options, cache.RowVersion(uint64(version)))
 	}
@@ -197,6 +201,51 @@ func (n *randomNode) deleteAll() {
 			l.excuse(all[i], err)
 		default:
 			l.confirm(versions[i], n)
+		}
+	}
+}
+
+// endTag ends the tag of one key or of all, or its freshness.
+func (n *randomNode) endTag(s randomStep) {
+	which := n.w.ledgers[s.key : s.key+1]
+	tag := which[0].key
+	if s.pick%3 == 0 {
+		tag, which = "all", n.w.ledgers
+	}
+	if !n.w.tags || s.pick/3%4 == 0 {
+		which = nil // nothing is promised
+	}
+	n.endAll(s, which, func(ctx context.Context) error {
+		if s.pick/3%4 == 0 {
+			return n.ExpireTag(ctx, tag)
+		}
+		return n.InvalidateTag(ctx, tag)
+	})
+}
+
+// endAll ends what is cached of some keys without touching their entries. Nodes may give back leases whenever they
+// hear of it, and it may be tried again.
+func (n *randomNode) endAll(s randomStep, which []*ledger, end func(context.Context) error) {
+	w := n.w
+	q := w.ask(n, s)
+	w.mu.Lock()
+	var versions []int
+	for _, l := range which {
+		versions = append(versions, l.version)
+		l.revoked = append(l.revoked, &span{w.now(), w.now() + w.o.TTL + 5*time.Second})
+	}
+	w.mu.Unlock()
+	err := end(context.Background())
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, l := range which {
+		w.note(l.key, "%v: %v from %v: %v", n, s.deed, q.began, err)
+		switch {
+		case n.dead:
+		case err != nil:
+			l.excuse(q, err)
+		default:
+			l.confirmed = append(l.confirmed, confirmation{versions[i], n, w.now()})
 		}
 	}
 }

@@ -34,11 +34,20 @@ type Stats struct {
 	LeasesLost              int64 // leases that ended under a running load
 	RedisErrors             int64 // times a call went on without Redis
 	WakeupRefused           int64 // wake-ups that Redis did not let us publish
+	// Messages counts the invalidations of other nodes that were heard of, Gaps the times that some
+	// may have been missed: then every copy is verified before it is served again, by all caches of the
+	// client. Deaf is set while messages cannot be received: a copy is believed for 1 s at most then.
+	Messages, Gaps int64
+	Deaf           bool
+	// DeletesWaiting is how many invalidations that Redis did not confirm are being tried again;
+	// DeletesRetried counts those that it confirmed later, DeletesLost those that it did not.
+	DeletesWaiting, DeletesRetried, DeletesLost int64
 }
 
 // Stats returns the counters.
 func (c *Cache[K, V]) Stats() Stats {
 	n := &c.node.Counts
+	gaps, deaf := c.node.Hearing()
 	return Stats{
 		Hits: c.hits.sum(), Stale: c.stale.sum(), Remote: n.Remote.Load(),
 		Loads: n.Loads.Load(), Failures: n.LoadErrors.Load(),
@@ -49,6 +58,8 @@ func (c *Cache[K, V]) Stats() Stats {
 		Unstorable: n.Unstorable.Load(), Undecodable: n.Undecodable.Load(), OtherCodec: n.OtherCodec.Load(),
 		WrongKey: n.WrongKey.Load(), LeasesLost: n.LeasesLost.Load(), RedisErrors: n.RedisErrors.Load(),
 		WakeupRefused: n.WakeupRefused.Load(), LocalRefused: c.local.refusals(),
+		Messages: n.Heard.Load(), Gaps: gaps, Deaf: deaf,
+		DeletesWaiting: int64(c.node.Retries()), DeletesRetried: n.Retried.Load(), DeletesLost: n.RetriesLost.Load(),
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 
 const (
 	longest      = 365 * 24 * time.Hour // the longest lifetime
-	untold       = time.Second          // LocalTTL while nodes do not hear of each other's invalidations
 	minLease     = 100 * time.Millisecond
 	minLocal     = 64 << 10
 	maxValueSize = 512 << 20 // of a Redis string
@@ -90,6 +89,9 @@ func (o Options) validate() (Options, error) {
 	c.duration("WaitFresh", &o.WaitFresh, 0, true)
 	c.duration("Lease", &o.Lease, 3*time.Second, false)
 	c.duration("LocalTTL", &o.LocalTTL, min(ttl, 30*time.Second), false)
+	c.duration("StreamLife", &o.StreamLife, time.Hour, false)
+	c.duration("HoldDown", &o.HoldDown, 0, true)
+	c.duration("RetryDeletes", &o.RetryDeletes, ttl, true)
 	c.duration("RedisTimeout", &o.RedisTimeout, 250*time.Millisecond, false)
 	if o.Lease > 0 && o.Lease < minLease {
 		c.fault("Lease", "%v is below %v: it could not be renewed in time", o.Lease, minLease)
@@ -131,6 +133,7 @@ func (o *Options) numbers(c *checker) {
 	case math.IsNaN(b) || b < 0 || b > 100:
 		c.fault("EarlyRefresh", "%v is not between 0 and 100; cache.Off (-1) switches it off", b)
 	}
+	c.count("StreamLength", &o.StreamLength, 10_000, 1, math.MaxInt32, true)
 	c.count("LocalMaxBytes", &o.LocalMaxBytes, 64<<20, minLocal, math.MaxInt64, true)
 	loads, size := int64(o.MaxConcurrentLoads), int64(o.MaxValueBytes)
 	c.count("MaxConcurrentLoads", &loads, 256, 1, math.MaxInt32, false)
@@ -155,11 +158,7 @@ func (o *Options) texts(c *checker) {
 }
 
 // policy is what package rebuild needs of valid options.
-func (o Options) policy() rebuild.Policy {
-	local := o.LocalTTL
-	if o.Redis != nil {
-		local = min(local, untold)
-	}
+func (o Options) policy(stream, topic string) rebuild.Policy {
 	return rebuild.Policy{
 		TTL:           o.TTL,
 		Jitter:        o.TTLJitter,
@@ -171,7 +170,10 @@ func (o Options) policy() rebuild.Policy {
 		LoadTimeout:   o.LoadTimeout,
 		WaitTimeout:   o.WaitTimeout,
 		Lease:         o.Lease,
-		LocalTTL:      local,
+		LocalTTL:      o.LocalTTL,
+		HoldDown:      o.HoldDown,
+		RetryDeletes:  o.RetryDeletes,
+		News:          rebuild.News{Stream: stream, Topic: topic, Length: o.StreamLength, Life: o.StreamLife},
 		RedisTimeout:  o.RedisTimeout,
 		MaxLoads:      o.MaxConcurrentLoads,
 		MaxValueBytes: o.MaxValueBytes,

@@ -26,9 +26,13 @@ func (vs *values[K, V]) Keep(_ rebuild.Key, c rebuild.Copy) { vs.local.keep(c.(*
 
 func (vs *values[K, V]) Drop(k rebuild.Key) { vs.local.drop(k) }
 
+func (vs *values[K, V]) Hash(text string) uint64 { return hashOf(text) }
+
+func (vs *values[K, V]) DropAll() { vs.local.dropAll() }
+
 func (vs *values[K, V]) Load(ctx context.Context, k rebuild.Key, base rebuild.Copy, age time.Duration, done func(rebuild.Outcome, error)) {
 	loader.Call(ctx, vs.loader, k.User.(K), previous[V](base, age), func(r loader.Result[V], err error) {
-		o := rebuild.Outcome{NotModified: r.NotModified, NoStore: r.NoStore, TTL: r.TTL, Row: r.RowVersion}
+		o := rebuild.Outcome{NotModified: r.NotModified, NoStore: r.NoStore, TTL: r.TTL, Row: r.RowVersion, Tags: r.Tags}
 		if err == nil && !r.NotModified {
 			o.Copy = vs.make(k, r.Value, 0)
 		}

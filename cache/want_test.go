@@ -158,7 +158,9 @@ func TestNoStoreHitsBeginNoEarlyRefresh(t *testing.T) {
 }
 
 func TestSkipLocalOfACallSeesOtherNodesWithinLocalTTL(t *testing.T) {
-	inBubble(t, 2, settings(), func(t *testing.T, f *fleet) {
+	o := settings()
+	o.StreamLength = cache.Off // else it is told
+	inBubble(t, 2, o, func(t *testing.T, f *fleet) {
 		a, b := f.nodes[0], f.nodes[1]
 		gets(t, a, "k", value("k", 1))
 		v2 := f.write("k")

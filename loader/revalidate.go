@@ -27,6 +27,10 @@ type Result[V any] struct {
 	// RowVersion is the database's version of the row, which grows with each write; 0 for none.
 	// A value older than the entry's is not stored: it came from a replica that lags behind.
 	RowVersion uint64
+	// Tags name groups that the value belongs to: InvalidateTag and ExpireTag of the cache end all
+	// values of a group at once. Up to 64, each of 1 to 256 bytes. With NotModified nil leaves those that the
+	// value has.
+	Tags []string
 	// NoStore lets the value be returned to everybody who waited for it, and be kept nowhere. For
 	// a second nodes then load the key beside each other, one load at a time each, instead of
 	// waiting for one another, and an old value is not served any more.

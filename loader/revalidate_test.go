@@ -3,6 +3,7 @@ package loader_test
 import (
 	"context"
 	"errors"
+	"reflect"
 	"runtime"
 	"sync"
 	"testing"
@@ -54,7 +55,7 @@ func TestRevalidate_IsGivenTheKeyAndThePreviousValue(t *testing.T) {
 			}
 			return result{Value: "v2"}, nil
 		})
-		if e := revalidated(t, l, given); e.err != nil || e.result != (result{Value: "v2"}) {
+		if e := revalidated(t, l, given); e.err != nil || !reflect.DeepEqual(e.result, result{Value: "v2"}) {
 			t.Errorf("got %+v, %v", e.result, e.err)
 		}
 	}
@@ -66,7 +67,7 @@ func TestRevalidate_TheResultIsPassedOnAsItIs(t *testing.T) {
 		{Value: "v2", TTL: time.Hour, RowVersion: 7, NoStore: true},
 		{Value: "ignored", NotModified: true, TTL: -1},
 	} {
-		if e := revalidated(t, answers(want, nil), &loader.Previous[string]{}); e.err != nil || e.result != want {
+		if e := revalidated(t, answers(want, nil), &loader.Previous[string]{}); e.err != nil || !reflect.DeepEqual(e.result, want) {
 			t.Errorf("got %+v, %v, want %+v", e.result, e.err, want)
 		}
 	}
@@ -75,7 +76,7 @@ func TestRevalidate_TheResultIsPassedOnAsItIs(t *testing.T) {
 func TestRevalidate_AnErrorComesWithTheOwnTTL(t *testing.T) {
 	want := result{TTL: time.Hour, NoStore: true}
 	e := revalidated(t, answers(want, loader.ErrNotFound), nil)
-	if e.err != loader.ErrNotFound || e.result != want {
+	if e.err != loader.ErrNotFound || !reflect.DeepEqual(e.result, want) {
 		t.Errorf("got %+v, %v", e.result, e.err)
 	}
 }
@@ -124,10 +125,10 @@ func TestRevalidate_APanicAndAGoexitBecomeErrorsWithoutAResult(t *testing.T) {
 		panic("boom")
 	})
 	e := revalidated(t, l, &loader.Previous[string]{})
-	if p, ok := errors.AsType[*loader.PanicError](e.err); !ok || p.Value != "boom" || e.result != (result{}) {
+	if p, ok := errors.AsType[*loader.PanicError](e.err); !ok || p.Value != "boom" || !reflect.DeepEqual(e.result, result{}) {
 		t.Errorf("panic: got %+v, %v", e.result, e.err)
 	}
-	if e := revalidated(t, l, nil); e.err != loader.ErrGoexit || e.result != (result{}) {
+	if e := revalidated(t, l, nil); e.err != loader.ErrGoexit || !reflect.DeepEqual(e.result, result{}) {
 		t.Errorf("Goexit: got %+v, %v", e.result, e.err)
 	}
 }
@@ -143,7 +144,7 @@ func TestCall_ALoaderOfAFuncIsFreeOfPreviousValues(t *testing.T) {
 	if _, ok := l.(loader.Revalidator[int, string]); ok {
 		t.Error("a Func says that it revalidates")
 	}
-	if e := revalidated(t, l, &loader.Previous[string]{Value: "v1"}); e.err != nil || e.result != (result{Value: "v2"}) {
+	if e := revalidated(t, l, &loader.Previous[string]{Value: "v1"}); e.err != nil || !reflect.DeepEqual(e.result, result{Value: "v2"}) {
 		t.Errorf("got %+v, %v", e.result, e.err)
 	}
 }
@@ -162,7 +163,7 @@ func (o ownForm) Revalidate(_ context.Context, _ int, p previous) (result, error
 
 func TestCall_AnyTypeWithTheMethodIsCalledInItsFullForm(t *testing.T) {
 	e := revalidated(t, ownForm{t}, &loader.Previous[string]{RowVersion: 7})
-	if want := (result{NotModified: true, RowVersion: 8}); e.err != nil || e.result != want {
+	if want := (result{NotModified: true, RowVersion: 8}); e.err != nil || !reflect.DeepEqual(e.result, want) {
 		t.Errorf("got %+v, %v, want %+v", e.result, e.err, want)
 	}
 }

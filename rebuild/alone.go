@@ -14,7 +14,7 @@ func (f *flight) alone(why error) (Answer, error) {
 		return Answer{}, ErrClosed
 	}
 	s := f.recall()
-	if errors.Is(why, errAlone) && s.copy != nil && n.clock.Now() >= s.copy.Meta().Believed {
+	if errors.Is(why, errAlone) && s.copy != nil && !n.Believes(s.copy.Meta(), n.clock.Now()) {
 		s.view.State, s.copy, f.held = Gone, nil, nil // Redis is not away, and has shown something else
 	}
 	switch v := Decide(s.view, f.want.taste()); v.Deed {
@@ -34,9 +34,7 @@ func (f *flight) alone(why error) (Answer, error) {
 // recall is what this node knows of the entry by itself. It looks again: while Redis was being
 // waited for, a load may have ended.
 func (f *flight) recall() (s sight) {
-	if c := f.n.values.Lookup(f.key); c != nil {
-		f.held = c
-	}
+	f.hold(f.n.values.Lookup(f.key))
 	if f.held != nil {
 		s.copy = f.held
 		s.view.State = f.held.Meta().At(f.n.clock.Now())
@@ -57,7 +55,7 @@ func (f *flight) serveAlone(s sight, why error) Answer {
 			a.Err = s.failure
 		}
 	}
-	if n.clock.Now() >= min(m.Believed, m.Fresh) && !s.view.Backoff && !f.want.NoStore {
+	if (n.clock.Now() >= m.Believed || a.State != Fresh && a.State != NotFound) && !s.view.Backoff && !f.want.NoStore {
 		n.Tend(f.ctx, f.key, s.copy)
 	}
 	return a

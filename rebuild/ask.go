@@ -24,6 +24,9 @@ func (a *attempt) MarshalBinary() ([]byte, error) {
 	return []byte(a.token), nil
 }
 
+// Refused takes back one that the server has answered without having done anything.
+func (a *attempt) Refused() { a.sent.Add(-1) }
+
 // farthest is a bar above every version.
 const farthest Micros = 1<<53 - 1
 
@@ -33,6 +36,11 @@ var errLate = errors.New("redis executes commands later than the time budget all
 // ask sends an acquire. One that Redis calls late is repeated once: the answer has corrected
 // the clock.
 func (f *flight) ask(mode Mode) (sight, error) {
+	if mode == Try { // a load is of the generation that stood before it
+		if err := f.n.learn(f.ctx, &f.budget, f.n.space); err != nil {
+			return sight{}, err
+		}
+	}
 	for range 2 {
 		r, a, err := f.n.acquire(f.ctx, &f.budget, f.key, mode, f.have(), f.bar)
 		switch {
@@ -46,12 +54,16 @@ func (f *flight) ask(mode Mode) (sight, error) {
 		case r.Status == statusAbsent:
 			return sight{now: r.Now, sent: r.Sent}, nil
 		}
-		s := f.see(r.Entry, r.Now, r.Sent)
+		s, err := f.see(r.Entry, r.Now, r.Sent)
 		if r.Status == statusLeased {
 			s.lease = f.n.hold(f.key, a.token, r)
 		}
 		s.obey(r.Status)
-		return s, nil
+		if err != nil && s.lease != nil {
+			f.n.giveBackLease(f.ctx, f.key, s.lease)
+			s.lease = nil
+		}
+		return s, err
 	}
 	return sight{}, errLate
 }
@@ -151,6 +163,12 @@ func (n *Node) giveBack(ctx context.Context, k Key, token string, except Micros,
 	}
 }
 
+// giveBackLease gives back a lease that nothing will be loaded under.
+func (n *Node) giveBackLease(ctx context.Context, k Key, l *lock.Lease) {
+	l.End()
+	n.release(ctx, k, l.Token, Micros(l.Start), 0)
+}
+
 // release gives back the lease that began at start; 0 stands for any but the one at except.
 func (n *Node) release(ctx context.Context, k Key, token string, start, except Micros) {
 	b := n.budget()
@@ -158,14 +176,14 @@ func (n *Node) release(ctx context.Context, k Key, token string, start, except M
 }
 
 // hold renews a lease that was granted. Newcomers join its load as long as it is held, so they
-// must learn that it was revoked within LocalTTL, as they would of a copy.
+// must learn that it was revoked as soon as they would of a copy whose message is lost.
 func (n *Node) hold(k Key, token string, r reply) *lock.Lease {
 	p, start := n.policy, int64(r.Entry.Start)
 	return lock.Hold(n.server.link, token, start, link.Renewal{
 		Call:  n.server.call(k, scripts.renew, token, start, millis(p.Lease)),
 		Sent:  r.Sent,
 		Lease: p.Lease,
-		Every: max(p.LocalTTL*4/5, leastRenewal),
+		Every: max(min(p.LocalTTL, unheardFor)*4/5-p.RedisTimeout, leastRenewal), // the commit may take that long
 	})
 }
 

@@ -1,10 +1,12 @@
 package rebuild
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,8 +18,8 @@ import (
 type draft struct {
 	content
 	fresh, stale, ifError time.Duration
-	setter                bool // by Set, not by a load
 	text                  []byte
+	holdDown              Millis // 0: none
 }
 
 // content is a value as it will stand in an entry.
@@ -28,35 +30,41 @@ type content struct {
 	keep    bool          // the payload that is there, instead
 	ttl     time.Duration // 0: the policy's
 	row     uint64
+	setter  bool  // by Set, not by a load
+	anew    bool  // by a load, for a value that its generations have ended
+	space   int64 // the generations that it was loaded under
+	marks   []mark
+	held    time.Duration // from the load's start to the end of a hold-down that its generations tell of; 0: none
 }
 
 // content encodes c, or "not found" for nil. ok is false for what may not be stored.
-func (n *Node) content(c Copy, ttl time.Duration, row uint64) (e content, ok bool, err error) {
-	e = content{kind: KindValue, ttl: ttl, row: row}
+func (n *Node) content(e content, c Copy) (content, bool, error) {
+	e.kind = KindValue
 	if c == nil {
 		e.kind = KindNotFound
-		return e, n.policy.NegativeTTL > 0 || ttl > 0, nil
+		return e, n.policy.NegativeTTL > 0 || e.ttl > 0, nil
 	}
+	var err error
 	e.codec, e.payload, err = n.values.Encode(c)
 	return e, err == nil && len(e.payload) <= n.policy.MaxValueBytes, err
 }
 
 // outcome is the content of what a load brought; c is its value.
-func (n *Node) outcome(l *load, o Outcome) (c Copy, e content, ok bool, err error) {
-	c = o.Copy
+func (n *Node) outcome(l *load, o Outcome, marks []mark) (c Copy, e content, ok bool, err error) {
+	c, e = o.Copy, content{kind: KindValue, ttl: o.TTL, row: o.Row, anew: l.anew, space: l.space, marks: marks}
+	e.held = max(time.Duration(n.heldBy(marks)-l.began), 0)
 	switch {
-	case o.NotModified && l.base.Meta().Identity != Identity{}: // then it is in the entry
-		c, e, ok = l.base, content{kind: KindValue, keep: true, ttl: o.TTL, row: o.Row}, true
+	case o.NotModified && l.inEntry(e):
+		c, e.keep, ok = l.base, true, true
 	case o.NotModified:
 		c = n.values.Stamped(l.key, l.base, l.base.Meta().Stamp) // others are reading the base
-		e, ok, err = n.content(c, o.TTL, o.Row)
+		e, ok, err = n.content(e, c)
 	case o.NoStore || o.TTL < 0: // is not encoded for nothing
-		e.kind = KindValue
 		if c == nil {
 			e.kind = KindNotFound
 		}
 	default:
-		e, ok, err = n.content(c, o.TTL, o.Row)
+		e, ok, err = n.content(e, c)
 	}
 	if e.row == 0 && l.base != nil && e.kind == KindValue { // as the script does
 		e.row = l.base.Meta().Row
@@ -64,19 +72,43 @@ func (n *Node) outcome(l *load, o Outcome) (c Copy, e content, ok bool, err erro
 	return c, e, ok && !o.NoStore && o.TTL >= 0, err
 }
 
+// inEntry tells whether what e says of the base stands in the entry already.
+func (l *load) inEntry(e content) bool {
+	base := l.base.Meta()
+	return base.Identity != Identity{} && base.space == e.space && slices.Equal(base.marks, e.marks)
+}
+
 // draft makes an entry for the holder of the lease (writer, start).
 func (n *Node) draft(k Key, e content, writer string, start Micros, cost time.Duration) draft {
+	carried := carriedText(e.space, e.marks)
 	h := Header{Kind: e.kind, Codec: e.codec, Identity: Identity{Version: start, Writer: writer},
-		Row: e.row, Hash: k.Hash, Cost: cost, Body: len(e.payload)}
-	d := draft{content: e, text: append(h.format(), e.payload...)}
+		Row: e.row, Hash: k.Hash, Cost: cost, Variable: len(carried), Body: len(e.payload)}
+	d := draft{content: e, text: slices.Concat(h.format(), carried, e.payload)}
+	if e.keep {
+		d.text = h.format()
+	}
 	d.fresh, d.stale, d.ifError = n.policy.windows(e.kind, e.ttl)
+	if e.held > 0 { // the lease's start is the load's, on the server's clock
+		d.holdDown = Millis((int64(start) + e.held.Microseconds()) / 1000)
+	}
 	return d
 }
 
 // args are the arguments of the commit script.
 func (d draft) args(token string, start Micros, p Policy) []any {
-	return append([]any{token, int64(start), millis(d.fresh), millis(d.stale), millis(d.ifError),
-		rowText(d.row), boolText(d.setter), d.text, boolText(d.keep)}, p.backoff()...)
+	return slices.Concat([]any{token, int64(start), millis(d.fresh), millis(d.stale), millis(d.ifError),
+		rowText(d.row), d.by(), d.text, boolText(d.keep)}, p.backoff(), []any{int64(d.holdDown)})
+}
+
+// by is who stores it, as the script knows them.
+func (e content) by() string {
+	switch {
+	case e.setter:
+		return "set"
+	case e.anew:
+		return "anew"
+	}
+	return "load"
 }
 
 func rowText(row uint64) string { return fmt.Sprintf("%016x", row) }
@@ -86,14 +118,24 @@ func boolText(b bool) string { return string(flag(b)) }
 // store puts what a load brought into Redis, as far as it may be, and keeps it as far as it is
 // known to be current.
 func (n *Node) store(ctx context.Context, l *load, o Outcome) {
-	c, e, storable, err := n.outcome(l, o)
+	bad := CheckTags(o.Tags)
+	if bad != nil {
+		o.Tags, o.NoStore = nil, true
+	}
+	marks, standing := n.marks(ctx, l, o)
+	l.ended = !standing
+	c, e, storable, err := n.outcome(l, o, marks)
+	err = cmp.Or(err, bad)
 	if l.lease != nil || !n.newerRow(l.key, e.row) {
 		n.failed.clear(l.key.Text)
 	}
 	cost := l.cost(n.clock.Now())
-	l.copy = n.values.Stamped(l.key, c, n.ownStamp(e, l.began, cost))
+	l.copy = n.values.Stamped(l.key, c, n.ownStamp(l.key, e, l.began, cost))
 	switch {
 	case l.private:
+	case !standing:
+		n.Counts.Refused.Add(1)
+		n.giveUp(ctx, l)
 	case !storable:
 		n.running.keep(l.ticket, func() { n.values.Drop(l.key) })
 		n.unstorable(ctx, l, err)
@@ -142,7 +184,7 @@ func (l *load) cost(now link.Instant) time.Duration {
 // unstorable is returned to those who waited, and Redis tells the other nodes not to queue.
 func (n *Node) unstorable(ctx context.Context, l *load, err error) {
 	if err != nil {
-		n.policy.Logger.Warn("levee: a value cannot be encoded and is not stored", "key", l.key.Redis, "error", err)
+		n.policy.Logger.Warn("levee: a value cannot be stored", "key", l.key.Redis, "error", err)
 	}
 	n.Counts.Unstorable.Add(1)
 	if l.lease != nil {
@@ -178,12 +220,19 @@ func (n *Node) commit(ctx context.Context, l *load, d draft) {
 // committed keeps the value with the windows that Redis gave it. It is believed from the
 // sending of the commit: had anything revoked it before, the lease would have been gone.
 func (n *Node) committed(l *load, r reply) {
-	l.copy = n.values.Stamped(l.key, l.copy, n.stampOf(r.Entry.Header, r.Now, r.Sent))
+	s := n.stampOf(r.Entry.Header, r.Now, r.Sent)
+	n.under(&s, l.copy.Meta().space, l.copy.Meta().marks)
+	l.copy = n.values.Stamped(l.key, l.copy, s)
 	n.keepOwn(l, l.copy)
 }
 
 func (n *Node) keepOwn(l *load, c Copy) {
-	n.running.keep(l.ticket, func() { n.values.Keep(l.key, c) })
+	n.running.keep(l.ticket, func() {
+		if l.ticket.doubted {
+			c = n.doubted(l.key, c)
+		}
+		n.values.Keep(l.key, c)
+	})
 }
 
 // unconfirmed keeps the value for a moment, and asks again behind the answer: a repeated

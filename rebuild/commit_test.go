@@ -200,10 +200,27 @@ func TestAHoldDownOutlastsShortWindows(t *testing.T) {
 func TestAHoldDownThatIsOverShortensNothing(t *testing.T) {
 	onServers(t, func(r *rig) {
 		h := r.leased(r.valued(0, time.Minute, time.Hour), "A", time.Minute)
-		h.HoldDown = r.in(-time.Second)
+		h.HoldDown = Millis(h.Start / 1000)
 		r.put(h, "v1")
 		answer := r.commit("A", r.entry().Start, "v2", storing{fresh: time.Minute, stale: 2 * time.Minute, ifError: time.Hour})
 		after(r.t, "if error", r.entry().IfError, answer.Now, time.Hour)
+	})
+}
+
+// TestALoadThatBeganWithinAHoldDownIsNotServedAfterIt: it may have read what the hold-down is about.
+func TestALoadThatBeganWithinAHoldDownIsNotServedAfterIt(t *testing.T) {
+	onServers(t, func(r *rig) {
+		h := r.leased(Header{Kind: KindLease}, "A", time.Minute)
+		h.HoldDown = Millis(h.Start/1000) + 1
+		r.put(h, "")
+		for r.in(0) <= h.HoldDown {
+			r.tick()
+		}
+		answer := r.commit("A", h.Start, "v1", storing{fresh: time.Minute, stale: 2 * time.Minute, ifError: time.Hour})
+		equal(r.t, "status", answer.Status, statusCommitted)
+		equal(r.t, "fresh", answer.Entry.Fresh, h.HoldDown)
+		equal(r.t, "if error", answer.Entry.IfError, h.HoldDown)
+		equal(r.t, "state", answer.Entry.view(answer.Now).State, Gone)
 	})
 }
 

@@ -25,4 +25,7 @@ type Counts struct {
 	LeasesLost    atomic.Int64 // leases that ended under a running load
 	RedisErrors   atomic.Int64 // times a call went on without Redis
 	WakeupRefused atomic.Int64 // wake-ups that Redis did not let us publish
+	Heard         atomic.Int64 // messages of other nodes
+	Retried       atomic.Int64 // invalidations that were confirmed later
+	RetriesLost   atomic.Int64 // invalidations that were not
 }

@@ -30,14 +30,10 @@ func (s *Stamp) early(i link.Instant, r float64) bool {
 	return i >= s.Early && float64(i)-float64(s.Lead)*math.Log(r) >= float64(s.Fresh)
 }
 
-// Calls tells whether a reader at i should have the copy seen to (see Tend); r is a random
-// number from [0, 1).
-func (s *Stamp) Calls(i link.Instant, r float64) bool {
-	return i >= min(s.Verify, s.Fresh) || s.early(i, 1-r)
+// Calls draws whether a reader at i should have the copy seen to (see Tend).
+func (n *Node) Calls(m *Meta, i link.Instant) bool {
+	return i >= m.Fresh || !n.Sound(m, i) || m.early(i, 1-rand.Float64())
 }
-
-// calls draws for a reader of now.
-func (n *Node) calls(c Copy) bool { return c.Meta().Calls(n.clock.Now(), rand.Float64()) }
 
 // smoothed is what a load costs, by the last one and those before it: one slow query must not
 // make a value look dear for the whole of its next life.

@@ -51,22 +51,35 @@ func (e *BackoffError) Error() string {
 // Unwrap returns the failure, if it happened in this process.
 func (e *BackoffError) Unwrap() error { return e.cause }
 
-// InvalidationError is returned by Delete, Set and Expire if Redis did not confirm them. The
-// local copy is gone all the same and running loads keep nothing; what Redis and other nodes
-// hold may be served for up to Bound. Try again: repeating is safe.
+// InvalidationError is returned by Delete, Set, Expire, Clear, InvalidateTag and ExpireTag if Redis did not
+// confirm them. The local copies are gone all the same and running loads keep nothing; what Redis and
+// other nodes hold may be served for up to Bound. It is tried again in the background as long as
+// Options.RetryDeletes says; to try it again oneself is safe.
 type InvalidationError struct {
-	// Key is the key's text.
+	// Key is the key's text, if it was about a key.
 	Key string
-	// Bound is how long the old value may still be served elsewhere.
+	// Tag is the tag, if it was about a tag.
+	Tag string
+	// All is set if it was a Clear.
+	All bool
+	// Bound is how long the old value may still be served elsewhere, as far as this node can know: values of which it
+	// has met none may have a longer TTL of their own.
 	Bound time.Duration
 
 	cause error
 }
 
-// Error names the key and the bound.
+// Error names what it was about, and the bound.
 func (e *InvalidationError) Error() string {
-	return fmt.Sprintf("levee: invalidation of key %q is not confirmed, others may serve the old value for up to %v: %v",
-		e.Key, e.Bound, e.cause)
+	what := fmt.Sprintf("key %q", e.Key)
+	switch {
+	case e.All:
+		what = "all keys"
+	case e.Tag != "":
+		what = fmt.Sprintf("tag %q", e.Tag)
+	}
+	return fmt.Sprintf("levee: invalidation of %s is not confirmed, others may serve the old value for up to %v: %v",
+		what, e.Bound, e.cause)
 }
 
 // Unwrap returns what Redis, or the way to it, had against it.

@@ -58,14 +58,14 @@ func TestWithoutRedisASetOfAnOlderRowLeavesTheBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, db := keyOf("k"), newDatabase("v0")
 		n := lonelyNode(t, db, func(p *Policy) { p.Stale = 0 })
-		must(t, n.Set(t.Context(), k, &text{value: "v2"}, 0, 2))
+		must(t, n.Set(t.Context(), k, &text{value: "v2"}, Written{Row: 2}))
 		db.err = errors.New("the database is away")
 		time.Sleep(n.policy.TTL + time.Second)
 		equal(t, "value", n.get(k).value(), "v2") // there for errors
-		must(t, n.Set(t.Context(), k, &text{value: "v1"}, 0, 1))
+		must(t, n.Set(t.Context(), k, &text{value: "v1"}, Written{Row: 1}))
 		equal(t, "value after the older one", n.get(k).value(), "v2")
 		equal(t, "loads", db.count(), 1)
-		must(t, n.Set(t.Context(), k, &text{value: "v3"}, 0, 3))
+		must(t, n.Set(t.Context(), k, &text{value: "v3"}, Written{Row: 3}))
 		equal(t, "what is remembered after a newer one", n.Failure(k.Text), nil)
 	})
 }
@@ -74,10 +74,10 @@ func TestWithoutRedisASetOfAnOlderRowChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := keyOf("k")
 		n := lonelyNode(t, newDatabase("v0"))
-		must(t, n.Set(t.Context(), k, &text{value: "v2"}, 0, 2))
-		must(t, n.Set(t.Context(), k, &text{value: "v1"}, 0, 1))
+		must(t, n.Set(t.Context(), k, &text{value: "v2"}, Written{Row: 2}))
+		must(t, n.Set(t.Context(), k, &text{value: "v1"}, Written{Row: 1}))
 		equal(t, "value", n.get(k).value(), "v2")
-		must(t, n.Set(t.Context(), k, &text{value: "v3"}, 0, 3))
+		must(t, n.Set(t.Context(), k, &text{value: "v3"}, Written{Row: 3}))
 		equal(t, "value", n.get(k).value(), "v3")
 	})
 }

@@ -86,7 +86,7 @@ func TestFailuresAreForgottenByThemselvesAndTheTimerGoesToo(t *testing.T) {
 		for i := range 1000 {
 			m.record(strconv.Itoa(i), errRoute)
 		}
-		time.Sleep(2*m.life() + time.Second)
+		time.Sleep(2*m.life + time.Second)
 		equal(t, "remembered", m.size(), 0)
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -107,14 +107,14 @@ func TestACountOutlivesTheLongestBackoff(t *testing.T) {
 func TestTheMemoryOfFailuresIsBounded(t *testing.T) {
 	remembering(t, func(t *testing.T, m *failures) {
 		full := map[string]failure{}
-		for i := range maxFailures {
+		for i := range maxFading {
 			full[strconv.Itoa(i)] = failure{err: errRoute, until: m.clock.Now().Add(time.Hour)}
 		}
 		m.mu.Lock()
 		m.old, m.new = maps.Clone(full), full
 		m.mu.Unlock()
 		m.record("one more", errRoute)
-		equal(t, "remembered", m.size(), maxFailures+1)
+		equal(t, "remembered", m.size(), maxFading+1)
 		for _, key := range []string{"one more", "0"} {
 			if _, ok := m.recall(key); !ok {
 				t.Errorf("%s is not remembered", key)

@@ -80,14 +80,14 @@ var offsets = func() (o [fieldCount + 1]int) {
 // HeaderSize is the length of the fixed part of an entry.
 var HeaderSize = offsets[fieldCount]
 
-// mark is a field in a script: @field is where it is, from and to as string.sub counts, $field
+// fieldName is a field in a script: @field is where it is, from and to as string.sub counts, $field
 // its offset as SETRANGE does, &field the format that writes it.
-var mark = regexp.MustCompile(`[@$&][a-z]+`)
+var fieldName = regexp.MustCompile(`[@$&][a-z]+`)
 
 // placed puts the places of the fields into a script, as numbers: tables that the script would
 // have to fill at each call cost it a third of its time.
 func placed(script string) string {
-	return mark.ReplaceAllStringFunc(script, func(m string) string {
+	return fieldName.ReplaceAllStringFunc(script, func(m string) string {
 		for i, f := range fields {
 			if f.name != m[1:] {
 				continue

@@ -20,6 +20,7 @@ type flight struct {
 	refresh bool // only what a load brings that began after the call
 	budget  link.Budget
 	ticket  *ticket
+	ends    uint64 // how many tags had ended before it began
 
 	held Copy   // the newest value known: this node's at first, or nil
 	bar  Micros // an entry below this version is not good enough
@@ -29,6 +30,7 @@ type flight struct {
 type sight struct {
 	view  View
 	entry Entry
+	over  bool // its generations have ended it
 	now   Micros
 	sent  link.Instant
 	copy  Copy        // of what may be served
@@ -40,17 +42,27 @@ type sight struct {
 
 // newFlight takes a ticket; one that counts as a load's makes void what reads under way bring.
 func (n *Node) newFlight(ctx context.Context, k Key, refresh bool) *flight {
-	return &flight{n: n, ctx: ctx, key: k, refresh: refresh, budget: n.budget(),
+	return &flight{n: n, ctx: ctx, key: k, refresh: refresh, budget: n.budget(), ends: n.tags.ends.Load(),
 		ticket: n.running.begin(k.Text, refresh)}
 }
 
-// fly answers one read. The local tier is looked at again: between a caller's look and this
-// flight another flight may have ended and kept what it brought.
+// fly answers one read.
 func (n *Node) fly(ctx, gone context.Context, k Key, w Want) (Answer, error) {
 	if !n.life.enter() {
 		return Answer{}, ErrClosed
 	}
 	defer n.life.leave()
+	for {
+		a, err := n.read(ctx, gone, k, w)
+		if err != errEnded {
+			return a, err
+		}
+	}
+}
+
+// read looks at the local tier again: between a caller's look and this flight another one may have ended
+// and kept what it brought.
+func (n *Node) read(ctx, gone context.Context, k Key, w Want) (Answer, error) {
 	f := n.newFlight(ctx, k, false)
 	defer n.running.end(f.ticket)
 	f.want, f.gone = w, gone
@@ -67,18 +79,34 @@ func (n *Node) fly(ctx, gone context.Context, k Key, w Want) (Answer, error) {
 	return f.act(s)
 }
 
+// hold takes what this node has, or nil, as the value at hand. An entry that is fresh for Redis is not
+// if its freshness has been ended by a tag.
+func (f *flight) hold(c Copy) {
+	if c != nil {
+		m := c.Meta()
+		if m.ended() {
+			return
+		}
+		if _, soft := m.softened(); soft {
+			f.bar = max(f.bar, m.Version+1)
+		}
+		f.held = c
+	}
+}
+
 // fromMemory serves what this node holds and still believes.
 func (f *flight) fromMemory() (Answer, bool) {
 	if f.want.SkipLocal && f.n.server.link != nil {
 		return Answer{}, false
 	}
-	if f.held = f.n.values.Lookup(f.key); f.held == nil {
+	f.hold(f.n.values.Lookup(f.key))
+	if f.held == nil {
 		return Answer{}, false
 	}
 	m, now := f.held.Meta(), f.n.clock.Now()
 	state := m.At(now)
 	v := Decide(View{State: state}, f.want.taste())
-	if now >= m.Believed || v.Deed != Serve {
+	if !f.n.Believes(m, now) || v.Deed != Serve {
 		return Answer{}, false
 	}
 	f.tend(f.held, v)
@@ -105,7 +133,7 @@ func (f *flight) look() (sight, error) {
 
 // unverified tells that the header showed something else than what is held.
 func (s sight) unverified(held Copy) bool {
-	return s.view.State.value() && s.entry.Identity != held.Meta().Identity
+	return (s.view.State.value() || s.view.State == NotFound) && s.entry.Identity != held.Meta().Identity
 }
 
 // value tells whether there is a value to serve in some way.
@@ -130,7 +158,7 @@ func (f *flight) get(header bool) (sight, error) {
 	case !r.Found:
 		return sight{now: r.Now, sent: r.Sent}, nil
 	}
-	return f.see(r.Entry, r.Now, r.Sent), nil
+	return f.see(r.Entry, r.Now, r.Sent)
 }
 
 // unreadable counts what stands under the key and is not an entry of it: it gets rebuilt.
@@ -146,9 +174,12 @@ func (f *flight) unreadable(err error) {
 }
 
 // see judges an entry and makes the copy of what may be served.
-func (f *flight) see(e Entry, now Micros, sent link.Instant) sight {
+func (f *flight) see(e Entry, now Micros, sent link.Instant) (sight, error) {
 	s := sight{view: e.view(now), entry: e, now: now, sent: sent}
 	stamp := f.n.stampOf(e.Header, now, sent)
+	if err := f.judge(&s, &stamp); err != nil {
+		return s, err
+	}
 	switch {
 	case s.view.State == NotFound:
 		s.copy = f.n.values.Stamped(f.key, nil, stamp)
@@ -161,7 +192,7 @@ func (f *flight) see(e Entry, now Micros, sent link.Instant) sight {
 	if s.copy != nil && s.view.State.value() {
 		f.held = s.copy
 	}
-	return s
+	return s, nil
 }
 
 // decode makes the copy out of the payload. A fresh entry of another codec belongs to a newer
@@ -205,13 +236,16 @@ func (f *flight) act(s sight) (Answer, error) {
 			return Answer{}, f.refusal(s)
 		case f.want.spent:
 			return Answer{}, errNothing
-		case v.Deed == Beside:
-			return f.beside(s, v)
 		}
 		if l := f.n.running.join(f.key.Text); l != nil { // whoever holds the lease, it is here
-			return f.await(l, s, v)
+			if f.n.joinable(l) {
+				return f.await(l, s, v)
+			}
+			f.n.running.leave(l)
 		}
 		switch {
+		case v.Deed == Beside:
+			return f.beside(s, v)
 		case v.Deed == Await:
 			s, err = f.wait(s, v)
 		case f.want.NoStore:
@@ -258,7 +292,7 @@ func (f *flight) serve(s sight, v Verdict) Answer {
 
 // tend has a copy that is served seen to, where that is due.
 func (f *flight) tend(c Copy, v Verdict) {
-	if !f.want.NoStore && (v.Refresh || c.Meta().At(f.n.clock.Now()) == Fresh && f.n.calls(c)) {
+	if !f.want.NoStore && (v.Refresh || c.Meta().At(f.n.clock.Now()) == Fresh && f.n.Calls(c.Meta(), f.n.clock.Now())) {
 		f.n.Tend(f.ctx, f.key, c)
 	}
 }

@@ -139,3 +139,10 @@ func (f *flights) share(ctx context.Context, name string, fly func(gone context.
 // forget lets newcomers fly anew, whatever they want. Those of keys of the same stripe do too,
 // and find what is loading or loaded.
 func (f *flights) forget(k Key) { f.turn(k).Add(1) }
+
+// forgetAll does so for all keys.
+func (f *flights) forgetAll() {
+	for i := range f.turns {
+		f.turns[i].Add(1)
+	}
+}

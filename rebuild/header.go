@@ -191,6 +191,7 @@ func (p *parser) token(f int) string {
 type Entry struct {
 	Header
 	Message string // of the failure
+	Carried string // the generations that a value, or "not found", was loaded under
 	Payload string
 }
 
@@ -212,5 +213,11 @@ func (h Header) with(rest string) Entry {
 	if len(rest) != h.Variable+h.Body {
 		return Entry{Header: h}
 	}
-	return Entry{Header: h, Message: rest[:h.Variable], Payload: rest[h.Variable:]}
+	e := Entry{Header: h, Payload: rest[h.Variable:]}
+	if h.Kind == KindFailed {
+		e.Message = rest[:h.Variable]
+	} else {
+		e.Carried = rest[:h.Variable]
+	}
+	return e
 }

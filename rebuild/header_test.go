@@ -92,7 +92,7 @@ func goldenBytes(t *testing.T, name string) string {
 }
 
 // wire is e as it stands in Redis.
-func (e Entry) wire() string { return string(e.Header.format()) + e.Message + e.Payload }
+func (e Entry) wire() string { return string(e.Header.format()) + e.Message + e.Carried + e.Payload }
 
 func goldenEntry(name string) Entry {
 	e := golden[name]

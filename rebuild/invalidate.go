@@ -1,6 +1,7 @@
 package rebuild
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -36,32 +37,53 @@ func (n *Node) invalidate(ctx context.Context, ks []Key, script *redis.Script) e
 		}
 		return nil
 	}
+	turn := n.retries.begin()
 	return n.detach(ctx, ks, func(ctx context.Context) error {
 		var faults []error
-		for batch := range slices.Chunk(ks, invalidateBatch) {
-			for i, r := range n.sendAll(ctx, batch, script) {
-				if r.Err != nil {
-					faults = append(faults, n.unconfirmedInvalidation(batch[i], named(r.Err)))
-				}
-			}
+		for batch := range slices.Chunk(ks, manyKeys) {
+			b := n.budget()
+			failed := n.invalidateBatch(ctx, &b, batch, script)
+			faults = append(faults, n.confirm(ctx, turn, script, batch, failed))
 		}
 		return errors.Join(faults...)
 	})
 }
 
-// invalidateBatch is how many keys go into one pipeline; each has a budget of its own.
-const invalidateBatch = 256
+// manyKeys is how many keys go into one pipeline, under one budget.
+const manyKeys = 256
+
+// invalidateBatch does the three steps of an invalidation: the script for every key, or none if
+// the entries are done already; forgetting; and the message, of the keys that Redis confirmed.
+func (n *Node) invalidateBatch(ctx context.Context, b *link.Budget, ks []Key, script *redis.Script) (failed []error) {
+	failed = make([]error, len(ks))
+	if script != nil {
+		for i, r := range n.sendAll(ctx, b, ks, script) {
+			failed[i] = named(r.Err)
+		}
+	}
+	var confirmed []Key
+	for i, k := range ks {
+		if failed[i] == nil {
+			confirmed = append(confirmed, k)
+		}
+	}
+	if err := n.tell(ctx, b, confirmed...); err != nil {
+		for i := range failed {
+			failed[i] = cmp.Or(failed[i], err)
+		}
+	}
+	return failed
+}
 
 // sendAll runs the script for every key in one pipeline. The keys are forgotten when it has
 // answered, be it with an error, and be it after the budget: only then can nothing older be
 // read from Redis any more.
-func (n *Node) sendAll(ctx context.Context, ks []Key, script *redis.Script) []link.Reply {
+func (n *Node) sendAll(ctx context.Context, b *link.Budget, ks []Key, script *redis.Script) []link.Reply {
 	calls := make([]link.ScriptCall, len(ks))
 	for i, k := range ks {
-		calls[i] = n.server.call(k, script, 0)
+		calls[i] = n.server.call(k, script, millis(n.policy.HoldDown))
 	}
-	b := n.budget()
-	replies, err := link.Call(ctx, n.server.link, &b, link.Urgent, func(ctx context.Context) ([]link.Reply, error) {
+	replies, err := link.Call(ctx, n.server.link, b, link.Urgent, func(ctx context.Context) ([]link.Reply, error) {
 		replies := link.RunAll(ctx, n.server.link.Client, calls)
 		n.forget(ks...)
 		return replies, nil
@@ -74,6 +96,29 @@ func (n *Node) sendAll(ctx context.Context, ks []Key, script *redis.Script) []li
 		}
 	}
 	return replies
+}
+
+// confirm makes of what failed an error for the caller, and has it tried again.
+func (n *Node) confirm(ctx context.Context, turn uint64, script *redis.Script, ks []Key, failed []error) error {
+	var faults []error
+	var done, undone, untold []Key
+	for i, k := range ks {
+		switch err := failed[i]; {
+		case err == nil:
+			done = append(done, k)
+			continue
+		case errors.Is(err, errForeign): // will not pass by itself
+		case errors.Is(err, errUntold):
+			untold = append(untold, k)
+		default:
+			undone = append(undone, k)
+		}
+		faults = append(faults, n.unconfirmedInvalidation(k, failed[i]))
+	}
+	n.retries.done(turn, done...)
+	n.retryLater(ctx, turn, script, undone...)
+	n.retryLater(ctx, turn, nil, untold...)
+	return errors.Join(faults...)
 }
 
 // detach runs f to its end, whatever becomes of its caller: an invalidation that was begun is
@@ -100,15 +145,20 @@ func (n *Node) detach(ctx context.Context, ks []Key, f func(context.Context) err
 // forget takes from memory what is known of ks, and makes void what is under way for them.
 func (n *Node) forget(ks ...Key) {
 	for _, k := range ks {
-		n.running.forget(k.Text, func() { n.values.Drop(k) })
+		n.running.forget(k.Text, func() {
+			n.holds.begin(k, n.clock.Now(), n.policy.HoldDown)
+			n.values.Drop(k)
+		})
 		n.flights.forget(k)
 		n.failed.clear(k.Text)
 	}
 }
 
-func (n *Node) unconfirmedInvalidation(k Key, cause error) error {
-	p := n.policy
-	bound := p.TTL + p.IfError
+func (n *Node) unconfirmedInvalidation(k Key, cause error) *InvalidationError {
+	bound := n.longestLife()
+	if errors.Is(cause, errUntold) { // only copies are left, which are verified in time
+		bound = n.policy.LocalTTL
+	}
 	return &InvalidationError{Key: k.Text, Bound: bound.Round(time.Millisecond), cause: cause}
 }
 
@@ -117,6 +167,7 @@ func (n *Node) unconfirmedInvalidation(k Key, cause error) error {
 func (n *Node) expireAlone(ks []Key) {
 	for _, k := range ks {
 		n.running.forget(k.Text, func() {
+			n.holds.begin(k, n.clock.Now(), n.policy.HoldDown)
 			c := n.values.Lookup(k)
 			n.values.Drop(k)
 			if c = n.expired(k, c); c != nil {
@@ -140,6 +191,6 @@ func (n *Node) expired(k Key, c Copy) Copy {
 		return nil
 	}
 	s.prepare(s.Cost, n.policy.EarlyRefresh)
-	s.Believed, s.Verify, s.Due = max(s.Fresh, s.Stale), s.Fresh, s.Early
+	s.alone(s.Since)
 	return n.values.Stamped(k, c, s)
 }

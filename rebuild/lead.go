@@ -12,6 +12,10 @@ var (
 	errSlow   = errors.New("the holder is slow: serve what is at hand")
 )
 
+// errEnded tells a flight that the load it waited for began before the end of a tag that it turned out to
+// carry, and the flight itself after that: it flies again.
+var errEnded = errors.New("a tag of the value has ended")
+
 // acquire asks for the lease. The bulkhead's slot is taken first: a lease that waits for a
 // slot would hold up the fleet.
 func (f *flight) acquire(v Verdict) (sight, error) {
@@ -85,7 +89,7 @@ func (f *flight) slot(v Verdict) (giveBack func(), err error) {
 // lead loads under the lease that was granted. What may be served meanwhile is.
 func (f *flight) lead(s sight, v Verdict) (Answer, error) {
 	n := f.n
-	l := n.newLoad(f.key, s.lease, f.base(s), called)
+	l := f.loadFor(s, called)
 	if v.Deed == Serve {
 		l.cause = staleRefresh
 		a := f.serve(s, Verdict{Deed: Serve})
@@ -103,6 +107,13 @@ func (f *flight) lead(s sight, v Verdict) (Answer, error) {
 		return Answer{}, err
 	}
 	return f.await(l, s, v)
+}
+
+// loadFor is a load under the lease that s has brought.
+func (f *flight) loadFor(s sight, why cause) *load {
+	l := f.n.newLoad(f.key, s.lease, f.base(s), why)
+	l.anew = s.over
+	return l
 }
 
 // base is the value that a load of this key replaces: the one in the entry, as far as this node
@@ -131,6 +142,8 @@ func (f *flight) await(l *load, s sight, v Verdict) (Answer, error) {
 		<-l.done
 	}
 	switch {
+	case l.ended && f.ends > l.ends:
+		return Answer{}, errEnded
 	case v.Grace && l.err != nil:
 		return f.serveLate(s.copy, l.err, l.err)
 	case v.Grace && l.outdated: // what is at hand is newer

@@ -20,7 +20,10 @@ type load struct {
 	cause   cause
 	refresh bool // may not be answered by a load that began before
 	private bool // nobody joins it, and what it brings is kept nowhere
+	anew    bool // what it replaces has been ended by its generations
 	began   link.Instant
+	space   int64  // the namespace's generation then
+	ends    uint64 // how many tags had ended before it began
 	ticket  *ticket
 	budget  link.Budget
 
@@ -29,6 +32,23 @@ type load struct {
 	copy     Copy
 	err      error
 	outdated bool // its row is older than the one that is stored
+	ended    bool // so have tags that it carries, since it began
+
+	shunned atomic.Bool // newcomers no longer join the flights that wait for it
+}
+
+// joinable tells whether nothing is known to have revoked l, nor may have unheard. A lease tells by its
+// renewals; a load without one is believed as a copy would be.
+func (n *Node) joinable(l *load) bool {
+	return l.lease != nil || n.trusts(l.began, l.began.Add(min(unheardFor, n.policy.LocalTTL)), n.clock.Now())
+}
+
+// shun lets newcomers look at Redis rather than join those who wait for a load that may have been revoked.
+// Where Redis is away they will join it all the same.
+func (n *Node) shun(k Key) {
+	if l := n.running.join(k.Text); l != nil && !n.joinable(l) && !l.shunned.Swap(true) {
+		n.flights.forget(k)
+	}
 }
 
 // cause is why a load runs.
@@ -41,12 +61,15 @@ const (
 )
 
 func (n *Node) newLoad(k Key, lease *lock.Lease, base Copy, why cause) *load {
+	ends := n.tags.ends.Load() // before the instant: what is not counted yet will be found to have changed after it
 	return &load{
 		key:    k,
 		lease:  lease,
 		base:   base,
 		cause:  why,
 		began:  n.clock.Now(),
+		space:  n.space.hard.Load(),
+		ends:   ends,
 		budget: n.budget(),
 		done:   make(chan struct{}),
 	}
@@ -98,11 +121,9 @@ func (n *Node) start(ctx context.Context, l *load, slot func()) (*load, error) {
 
 // giveUp gives back the lease of a load that will not run.
 func (n *Node) giveUp(ctx context.Context, l *load) {
-	if l.lease == nil {
-		return
+	if l.lease != nil {
+		n.giveBackLease(ctx, l.key, l.lease)
 	}
-	l.lease.End()
-	n.release(ctx, l.key, l.lease.Token, Micros(l.lease.Start), 0)
 }
 
 func (n *Node) run(ctx context.Context, l *load, slot func()) {
@@ -196,7 +217,7 @@ func whose(ctx context.Context, err error) error {
 func (n *Node) finish(ctx context.Context, l *load, o Outcome, err error) {
 	switch {
 	case errors.Is(err, loader.ErrNotFound):
-		n.store(ctx, l, Outcome{NoStore: o.NoStore, TTL: o.TTL})
+		n.store(ctx, l, Outcome{NoStore: o.NoStore, TTL: o.TTL, Tags: o.Tags})
 	case err == nil:
 		n.store(ctx, l, o)
 	case errors.Is(err, ErrClosed): // this cache, or one that the load needs: no failure of the database

@@ -12,19 +12,30 @@ import (
 // Node is one cache's part in rebuilding its entries: its flights, running loads and memory of
 // failures. All methods are safe for concurrent use.
 type Node struct {
-	policy  Policy
-	values  Values
-	clock   *link.Clock
-	server  server // its link is nil without Redis
-	running *running
-	flights flights
-	inLine  turns
-	slots   *slots
-	stuck   *stuck
-	jobs    chan struct{} // one token for each background job under way
-	failed  *failures
-	life    *life
-	told    atomic.Pointer[loader.PanicError] // the last one whose stack was logged
+	policy              Policy
+	values              Values
+	clock               *link.Clock
+	server              server // its link is nil without Redis
+	running             *running
+	flights             flights
+	inLine              turns
+	slots               *slots
+	stuck               *stuck
+	jobs                chan struct{} // one token for each background job under way
+	failed              *failures
+	space               *generation
+	tags                tags
+	holds               holds
+	retries             retries
+	trust               *link.Trust  // in what this node holds
+	tracked             *link.Trust  // the same, of changes by writers that are not ours; nil: not tracked
+	stream              *link.Stream // nil: nodes do not tell each other
+	sends               link.Publication
+	deafen, closeStream func()
+	tracking            *link.Tracking // nil: not tracked
+	life                *life
+	longest             atomic.Int64                      // a Duration, see lived
+	told                atomic.Pointer[loader.PanicError] // the last one whose stack was logged
 
 	// Counts are this node's counters; read them at any time.
 	Counts Counts
@@ -36,7 +47,7 @@ func New(l *link.Link, v Values, p Policy) *Node {
 	if l != nil {
 		clock = l.Clock
 	}
-	return &Node{
+	n := &Node{
 		policy:  p,
 		values:  v,
 		clock:   clock,
@@ -46,8 +57,17 @@ func New(l *link.Link, v Values, p Policy) *Node {
 		stuck:   newStuck(p.MaxLoads),
 		jobs:    make(chan struct{}, p.MaxLoads),
 		failed:  newFailures(clock, p),
+		tags:    tags{gone: never, unmet: fading[unmetChange]{life: p.LoadTimeout}},
+		holds:   holds{fading[link.Instant]{life: p.HoldDown}},
+		space:   newGeneration(p.News.Topic+"!", "", never),
+		trust:   &link.Trust{},
 		life:    newLife(),
 	}
+	if l == nil {
+		n.trust = link.Always()
+	}
+	n.listen(p.News)
+	return n
 }
 
 // Now is the current instant on the clock that Stamps are written in.
@@ -76,6 +96,7 @@ func (n *Node) Get(ctx context.Context, k Key, w Want) (Answer, error) {
 	if err := n.admits(ctx, k); err != nil {
 		return Answer{}, err
 	}
+	n.shun(k)
 	if w.taste() != patiently {
 		return n.share(ctx, k, w)
 	}
@@ -138,7 +159,11 @@ func (n *Node) admits(ctx context.Context, k Key) error {
 // given back within one RedisTimeout. It may be called at any time, and again.
 func (n *Node) Close() {
 	n.life.end()
+	n.hearNothing()
+	n.abandonRetries()
 	n.failed.close()
+	n.holds.close()
+	n.tags.unmet.close()
 }
 
 // Shutdown begins no more loads, waits until none is running or ctx ends, and then closes.

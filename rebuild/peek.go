@@ -10,9 +10,9 @@ func (n *Node) Peek(ctx context.Context, k Key) (a Answer, ok bool, err error) {
 	}
 	f := n.newFlight(ctx, k, false)
 	defer n.running.end(f.ticket)
-	if f.held = n.values.Lookup(k); f.held != nil {
+	if f.hold(n.values.Lookup(k)); f.held != nil {
 		m := f.held.Meta()
-		if state := m.At(n.clock.Now()); state != Gone && n.clock.Now() < m.Believed {
+		if state := m.At(n.clock.Now()); state != Gone && n.Believes(m, n.clock.Now()) {
 			return Answer{Copy: f.held, Source: Local, State: state}, true, nil
 		}
 	}

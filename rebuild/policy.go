@@ -17,10 +17,13 @@ type Policy struct {
 
 	EarlyRefresh float64 // XFetch's beta; 0: off
 
-	Backoff     time.Duration // the first one
-	LoadTimeout time.Duration
-	WaitTimeout time.Duration // 0: as long as a holder lives
-	Lease       time.Duration
+	Backoff      time.Duration // the first one
+	LoadTimeout  time.Duration
+	WaitTimeout  time.Duration // 0: as long as a holder lives
+	HoldDown     time.Duration // 0: none
+	RetryDeletes time.Duration // 0: none
+	News         News
+	Lease        time.Duration
 
 	LocalTTL     time.Duration
 	RedisTimeout time.Duration
@@ -36,6 +39,7 @@ const (
 	grace         = time.Second           // how long a refresh may hold up a caller with a stale value at hand
 	passFor       = time.Second           // how long nodes know that a value may not be stored
 	unsureFor     = time.Second           // how long a value is believed whose commit was not confirmed
+	unheardFor    = time.Second           // how long a copy is believed while changes may go unheard
 	backoffGrowth = 10                    // the longest back-off, in first ones
 	firstPause    = 50 * time.Millisecond // between polls and between claims
 	lastPause     = 500 * time.Millisecond

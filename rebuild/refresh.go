@@ -72,6 +72,11 @@ func (n *Node) renew(ctx context.Context, k Key) (Answer, error) {
 	a, err := f.renew()
 	if err == nil {
 		n.flights.forget(k) // what reads now under way bring may be older
+		b := n.budget()
+		turn := n.retries.begin()
+		if n.tell(ctx, &b, k) != nil {
+			n.retryLater(ctx, turn, nil, k)
+		}
 	}
 	return a, err
 }
@@ -132,7 +137,7 @@ func (f *flight) renewAlone() (Answer, error) {
 			slot() // since it was waited for
 			continue
 		}
-		f.held = n.values.Lookup(f.key)
+		f.hold(n.values.Lookup(f.key))
 		mine := n.newLoad(f.key, nil, f.base(sight{}), called)
 		l, err := n.start(f.ctx, mine, slot)
 		switch {

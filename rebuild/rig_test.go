@@ -128,7 +128,8 @@ type storing struct {
 	kind                  Kind // V
 	fresh, stale, ifError time.Duration
 	row                   uint64
-	setter                bool
+	setter, anew          bool
+	holdDown              Millis
 	cost                  time.Duration
 }
 
@@ -145,9 +146,10 @@ func (r *rig) commitArgs(name string, start Micros, value string, s storing) []a
 		s.fresh, s.stale, s.ifError = time.Minute, 2*time.Minute, time.Hour
 	}
 	h := Header{Kind: s.kind, Codec: stringCodec, Identity: Identity{start, token(name)}, Row: s.row,
-		Hash: r.key.Hash, Cost: s.cost, Body: len(value)}
-	d := draft{fresh: s.fresh, stale: s.stale, ifError: s.ifError, content: content{row: s.row}, setter: s.setter,
-		text: append(h.format(), value...)}
+		Hash: r.key.Hash, Cost: s.cost, Variable: len(r.carried()), Body: len(value)}
+	d := draft{fresh: s.fresh, stale: s.stale, ifError: s.ifError, holdDown: s.holdDown,
+		content: content{row: s.row, setter: s.setter, anew: s.anew},
+		text:    []byte(string(h.format()) + r.carried() + value)}
 	return d.args(token(name), start, testPolicy())
 }
 
@@ -231,8 +233,19 @@ func (r *rig) put(h Header, rest string) {
 		h.Variable = len(rest)
 	} else {
 		h.Body = len(rest)
+		rest = r.carried() + rest
+		h.Variable = len(r.carried())
 	}
 	r.putRaw(string(h.format())+rest, time.Hour)
+}
+
+// carried is what an entry says of the namespace's generation, if a node has begun one.
+func (r *rig) carried() string {
+	g := r.c.Get(r.t.Context(), "!").Val()
+	if g == "" {
+		return ""
+	}
+	return g[:numberWidth]
 }
 
 func (r *rig) putRaw(text string, life time.Duration) {

@@ -23,6 +23,8 @@ type ticket struct {
 	load bool
 	turn uint64
 	void bool // by an invalidation, or by what a load has brought in the meantime
+	// What it brings is to be verified: the entry has been written, perhaps by this very load.
+	doubted bool
 }
 
 func newRunning() *running { return &running{keys: map[string]*underway{}} }
@@ -60,17 +62,18 @@ func (r *running) tidyLocked(key string, u *underway) {
 	}
 }
 
-// keep calls store unless t was made void. What a load has brought is newer than what any
-// read now under way, or any load begun before it, will bring: those become void.
+// keep calls store unless t was made void. What a load has brought is newer than what any read now
+// under way, or any load begun before it, will bring; and of two reads nobody knows which Redis answered
+// first. Those become void.
 func (r *running) keep(t *ticket, store func()) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if t.void {
 		return false
 	}
-	if u := r.keys[t.key]; t.load && u != nil {
+	if u := r.keys[t.key]; u != nil {
 		for other := range u.tickets {
-			other.void = other.void || other != t && (!other.load || other.turn < t.turn)
+			other.void = other.void || other != t && (!other.load || t.load && other.turn < t.turn)
 		}
 	}
 	store()
@@ -112,6 +115,33 @@ func (r *running) replace(key string, older func() bool, keep func()) (replaced 
 	r.voidLocked(key)
 	keep()
 	return true
+}
+
+// doubt makes reads under way for key void, and has what loads bring verified.
+func (r *running) doubt(key string, kept func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if u := r.keys[key]; u != nil {
+		for t := range u.tickets {
+			t.void = t.void || !t.load
+			t.doubted = true
+		}
+	}
+	kept()
+}
+
+// forgetAll does so for all keys. It returns the loads that newcomers could have joined.
+func (r *running) forgetAll(dropAll func()) (loads []*load) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for key, u := range r.keys {
+		if u.load != nil {
+			loads = append(loads, u.load)
+		}
+		r.voidLocked(key)
+	}
+	dropAll()
+	return loads
 }
 
 // join returns the running load of key, or nil.

@@ -15,7 +15,7 @@ var lua embed.FS
 
 // scripts are ready to run on any server from Redis 6.0 up.
 var scripts = struct {
-	acquire, renew, commit, pass, fail, release, remove, expire, seize *redis.Script
+	acquire, renew, commit, pass, fail, release, remove, expire, seize, generation *redis.Script
 }{
 	acquire: script("acquire"),
 	renew:   script("renew"),
@@ -26,6 +26,8 @@ var scripts = struct {
 	remove:  script("delete"),
 	expire:  script("expire"),
 	seize:   script("seize"),
+
+	generation: redis.NewScript(source("generation")),
 }
 
 func script(name string) *redis.Script {

@@ -72,19 +72,23 @@ var errForeign = errors.New("the key holds another Redis type")
 // run calls one script within b and learns the time from its answer.
 func (s server) run(ctx context.Context, b *link.Budget, class link.Class, k Key, script *redis.Script, args ...any) (reply, error) {
 	call := s.call(k, script, args...)
-	clock := s.link.Clock
 	r, err := link.Call(ctx, s.link, b, class, func(ctx context.Context) (reply, error) {
-		sent := clock.Now()
+		sent := s.link.Clock.Now()
 		values, err := call.Run(ctx, s.link.Client)
-		if err != nil {
-			return reply{}, err
-		}
-		r, err := readReply(values, k.Hash)
-		r.Sent = sent
-		clock.Observe(s.link.Master(ctx, k.Redis), sent, clock.Now(), int64(r.Now))
-		return r, err
+		return s.answer(ctx, k, sent, values, err)
 	})
 	return r, named(err)
+}
+
+// answer reads what a script answered to a request sent at sent, and learns the time from it.
+func (s server) answer(ctx context.Context, k Key, sent link.Instant, values []any, err error) (reply, error) {
+	if err != nil {
+		return reply{}, err
+	}
+	r, err := readReply(values, k.Hash)
+	r.Sent = sent
+	s.link.Clock.Observe(s.link.Master(ctx, k.Redis), sent, s.link.Clock.Now(), int64(r.Now))
+	return r, err
 }
 
 func (s server) call(k Key, script *redis.Script, args ...any) link.ScriptCall {

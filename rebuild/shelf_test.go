@@ -62,6 +62,14 @@ func (s *shelf) Drop(k Key) {
 	delete(s.kept, k.Text)
 }
 
+func (s *shelf) Hash(text string) uint64 { return keyOf(text).Hash }
+
+func (s *shelf) DropAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.kept)
+}
+
 func (s *shelf) Load(ctx context.Context, k Key, base Copy, age time.Duration, done func(Outcome, error)) {
 	loader.Call(ctx, loader.Func(s.db.load), k.Text, nil, func(r loader.Result[string], err error) {
 		if err != nil {
@@ -246,6 +254,9 @@ func nodeOn(t *testing.T, client *redis.Client, db *database, edit ...func(*Poli
 	n := &testNode{t: t, shelf: newShelf(db), client: client, faults: redistest.NewFaults(t)}
 	client.AddHook(n.faults)
 	n.Node = New(l, n.shelf, edited(edit))
+	if n.stream == nil { // others are silent, and it knows
+		n.trust = link.Always()
+	}
 	t.Cleanup(func() {
 		n.faults.Clear()
 		n.Close()
@@ -279,6 +290,8 @@ func (n *testNode) warm() {
 	if _, _, err := n.Peek(n.t.Context(), keyOf("warm")); err != nil {
 		n.t.Fatal(err)
 	}
+	b := n.budget()
+	must(n.t, n.learn(n.t.Context(), &b, n.space))
 }
 
 // clean checks that a closed node has left nothing behind.
@@ -307,6 +320,7 @@ func loadScripts(t *testing.T, c *redis.Client) {
 	for _, s := range allScripts() {
 		must(t, s.Load(t.Context(), c).Err())
 	}
+	must(t, scripts.generation.Load(t.Context(), c).Err())
 }
 
 func allScripts() map[string]*redis.Script {
@@ -404,7 +418,7 @@ func (n *testNode) goRefresh(k Key) call {
 }
 
 func (n *testNode) set(k Key, v string) error {
-	return n.Set(n.t.Context(), k, &text{value: v}, 0, 0)
+	return n.Set(n.t.Context(), k, &text{value: v}, Written{})
 }
 
 func (n *testNode) delete(k Key) error { return n.Delete(n.t.Context(), []Key{k}) }

@@ -33,9 +33,10 @@ func (n *Node) Tend(ctx context.Context, k Key, c Copy) {
 func (n *Node) tend(ctx context.Context, k Key, c Copy) {
 	f := n.newFlight(ctx, k, false)
 	defer n.running.end(f.ticket)
-	f.held = c
+	f.hold(c)
 	m := c.Meta()
-	early := n.clock.Now() < min(m.Verify, m.Fresh)
+	now := n.clock.Now()
+	early := now < m.Fresh && n.Sound(m, now)
 	switch {
 	case n.server.link == nil:
 		f.refreshAlone(m, early)
@@ -44,7 +45,7 @@ func (n *Node) tend(ctx context.Context, k Key, c Copy) {
 		f.refreshEarly(m)
 		return
 	}
-	asks := m.At(n.clock.Now()) == Stale
+	asks := m.At(now) == Stale
 	s, err := f.look() // of a stale copy this asks for the lease
 	if err == nil && !asks && s.due() {
 		s, err = f.askInBackground()
@@ -68,7 +69,7 @@ func (f *flight) settle(m *Meta, s sight, why cause) {
 	now := n.clock.Now()
 	switch state := s.view.State; {
 	case s.lease != nil:
-		n.loadInBackground(f.ctx, m, n.newLoad(f.key, s.lease, f.base(s), why), s.slot)
+		n.loadInBackground(f.ctx, m, f.loadFor(s, why), s.slot)
 	case (state == Gone || state == Pass) && m.Identity == Identity{}: // it was never there
 		m.restFor(now, time.Duration(m.Believed-now))
 	case state == Gone || state == Pass: // nothing old is served for it any more
@@ -90,7 +91,7 @@ func (f *flight) refreshAlone(m *Meta, early bool) {
 	if c := n.values.Lookup(f.key); c != nil && c.Meta() != m {
 		return
 	}
-	if !early && now < m.Fresh && now < m.Believed || n.running.join(f.key.Text) != nil {
+	if !early && m.At(now) == Fresh && n.Believes(m, now) || n.running.join(f.key.Text) != nil {
 		m.restHeld(now)
 		return
 	}

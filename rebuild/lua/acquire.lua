@@ -9,7 +9,7 @@ local h, other = read()
 local function answer(status, changed)
   local head, rest = h.raw, ''
   if changed then head = redis.call('GETRANGE', key, 0, SIZE - 1) end
-  if h.kind == 'E' or h.kind == 'V' and h.iferror > ms and have ~= sub(head, @version) .. h.writer then
+  if h.kind == 'E' or (h.kind == 'N' or h.kind == 'V' and h.iferror > ms) and have ~= sub(head, @version) .. h.writer then
     rest = redis.call('GETRANGE', key, SIZE, -1)
   end
   return {status, us, 0, head, rest}
