@@ -36,7 +36,7 @@ var localMutants = []mutant{
 		" && !h.replaced.Load()", "",
 		inCache, "TestTheTableNeverServesAReplaced|TestASetThatLandsAfterANewer"},
 	{"local: the map of recent loads is off", "cache/local.go",
-		"	if h = l.recent.get(hash); h.of(hash, text) {", "	if h = l.recent.get(hash); false {",
+		"	if h = l.recent.get(hash); l.good(h, hash, text) {", "	if h = l.recent.get(hash); false {",
 		inCache, "TestB03_WhatWasJust|TestALoadThatRistretto"},
 	{"local: a drop leaves the recent load", "cache/local.go",
 		"recent := l.recent.drop(k.Hash)", "recent := (*held[V])(nil)",

@@ -12,4 +12,4 @@ const (
 )
 
 // mutants are all of them, sorted by the room whose guard is taken out.
-var mutants = slices.Concat(scriptMutants, nodeMutants, localMutants, linkMutants)
+var mutants = slices.Concat(scriptMutants, nodeMutants, newsMutants, endsMutants, localMutants, linkMutants)
