@@ -63,3 +63,29 @@ func TestWithRedisAwayALoadIsJoinedHoweverLongItRuns(t *testing.T) {
 		}
 	})
 }
+
+// TestOneSilenceDoesNotJoinNewcomersToALoadWithoutALease: who comes when Redis answers again looks at it.
+func TestOneSilenceDoesNotJoinNewcomersToALoadWithoutALease(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *redistest.BubbleServer) {
+		k, db := keyOf("k"), newDatabase("v1")
+		n, other := newNode(t, b, db), newNode(t, b, db)
+		n.trust = &link.Trust{}
+		db.edit(func() { db.takes = 20 * time.Second })
+		r := rigOf(t, b, k)
+		ends := r.in(time.Hour)
+		r.put(Header{Kind: KindPass, Fresh: ends, Stale: ends, IfError: ends}, "")
+		calls := []call{n.goGet(k)}
+		time.Sleep(1100 * time.Millisecond)
+		silence := n.faults.Fail(redistest.Any, nil).Times(1)
+		calls = append(calls, n.goGet(k))
+		synctest.Wait()
+		equal(t, "silences", silence.Count(), 1)
+		db.edit(func() { db.value, db.takes = "v2", 0 })
+		must(t, other.delete(k))
+		time.Sleep(n.policy.LocalTTL)
+		equal(t, "value", n.goGet(k).now().value(), "v2")
+		for _, c := range calls {
+			c.wait()
+		}
+	})
+}

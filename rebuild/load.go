@@ -34,7 +34,7 @@ type load struct {
 	outdated bool // its row is older than the one that is stored
 	ended    bool // so have tags that it carries, since it began
 
-	shunned atomic.Bool // newcomers no longer join the flights that wait for it
+	shunned atomic.Int64 // a link.Instant: until then newcomers join the flights that wait for it all the same
 }
 
 // joinable tells whether nothing is known to have revoked l, nor may have unheard. A lease tells by its
@@ -44,9 +44,14 @@ func (n *Node) joinable(l *load) bool {
 }
 
 // shun lets newcomers look at Redis rather than join those who wait for a load that may have been revoked.
-// Where Redis is away they will join it all the same.
+// Where Redis is away they will join it all the same, so one looks as often as a copy would be verified.
 func (n *Node) shun(k Key) {
-	if l := n.running.join(k.Text); l != nil && !n.joinable(l) && !l.shunned.Swap(true) {
+	l := n.running.join(k.Text)
+	if l == nil || n.joinable(l) {
+		return
+	}
+	now, until := n.clock.Now(), l.shunned.Load()
+	if int64(now) >= until && l.shunned.CompareAndSwap(until, int64(now.Add(min(unheardFor, n.policy.LocalTTL)))) {
 		n.flights.forget(k)
 	}
 }

@@ -23,6 +23,7 @@ var scopes = []situation{
 	{"expire, fault", scope{nodes: 2, kinds: []u8{expiring}, most: budgets{changes: 1, gets: 1, faults: 1, windows: 1}}},
 	{"set", scope{nodes: 2, kinds: []u8{setting}, most: budgets{changes: 1, gets: 2}}},
 	{"sets, faults", scope{nodes: 2, kinds: []u8{setting}, most: budgets{changes: 2, faults: 2}}},
+	{"set and delete, fault", scope{nodes: 2, kinds: []u8{setting, deleting}, most: budgets{changes: 2, faults: 1}}},
 	{"all, warm", scope{nodes: 2, warm: true, kinds: []u8{deleting, expiring, setting}, most: budgets{changes: 2, gets: 1}}},
 	{"messages", scope{nodes: 2, messages: true, kinds: []u8{deleting}, most: budgets{changes: 1, gets: 1, cuts: 1}}},
 	{"messages, fault, warm", scope{nodes: 2, messages: true, warm: true, kinds: []u8{deleting}, most: budgets{changes: 1, gets: 1, cuts: 1, faults: 1}}},
