@@ -63,7 +63,7 @@ func TestASecondEndOfFreshnessDoesNotLengthenTheWindows(t *testing.T) {
 	for how, expire := range map[string]func(context.Context, *node) error{
 		"Expire":    func(ctx context.Context, n *node) error { return n.Expire(ctx, "red-0") },
 		"ExpireTag": func(ctx context.Context, n *node) error { return n.ExpireTag(ctx, "red") },
-		"ExpireTag, and then of another": func(ctx context.Context, n *node) error {
+		"ExpireTag and then of another": func(ctx context.Context, n *node) error {
 			if n.Stats().Failures == 0 {
 				return n.ExpireTag(ctx, "red")
 			}

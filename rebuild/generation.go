@@ -25,7 +25,7 @@ type generation struct {
 	mu       sync.Mutex   // guards writing, and what follows
 	asked    link.Instant // what is known was asked for then
 	at       int64        // the server's time, µs, when it was so
-	poisoned link.Instant // what was asked for before says nothing
+	poisoned link.Instant // what was asked for no later says nothing
 	gone     bool         // no longer in the table, where changes are heard: nothing carries it any more
 	softer   []softening  // the last ones
 }
@@ -43,7 +43,7 @@ const mostSoftenings = 8
 const never = link.Instant(math.MinInt64)
 
 func newGeneration(redis, tag string, changed link.Instant) *generation {
-	g := &generation{redis: redis, tag: tag}
+	g := &generation{redis: redis, tag: tag, poisoned: never}
 	g.changed.Store(int64(changed))
 	return g
 }
@@ -51,11 +51,11 @@ func newGeneration(redis, tag string, changed link.Instant) *generation {
 // poisons are numbers that no generation in Redis has.
 var poisons atomic.Int64
 
-// learn takes over what Redis answered.
+// learn takes over what Redis answered. changed tells of news: of a poisoned one it was known.
 func (g *generation) learn(a generationReply) (changed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.gone || a.at < g.at || a.asked < g.poisoned { // an earlier state, told later
+	if g.gone || a.at < g.at || a.asked <= g.poisoned { // an earlier state, told later
 		return false
 	}
 	hard := g.hard.Swap(a.hard)
@@ -64,29 +64,11 @@ func (g *generation) learn(a generationReply) (changed bool) {
 	if a.changed != never && (hard != a.hard || soft != a.soft) { // one that was lost says nothing of when it changed before
 		g.changed.Store(int64(a.changed))
 	}
-	return hard != 0 && (hard != a.hard || soft != a.soft)
+	return hard > 0 && soft > 0 && (hard != a.hard || soft != a.soft)
 }
 
-// hear takes over a change that a message tells. A number that is not above the one that is known
-// says that Redis had lost it in between: then it is asked for again.
-func (g *generation) hear(soft bool, number int64, now link.Instant) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.gone {
-		return
-	}
-	g.at = max(g.at, number) // which is the server's time of the change
-	known := &g.hard
-	if soft {
-		known = &g.soft
-	}
-	if known.Load() >= number {
-		number = poisons.Add(-1)
-	}
-	g.changeLocked(soft, number, now)
-}
-
-// poison makes it differ from every mark there is.
+// poison makes it differ from every mark there is, until Redis is asked again: it has changed, and a number that a message
+// tells may be anybody's.
 func (g *generation) poison(soft bool, now link.Instant) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/levee-cache/levee/internal/link"
 	"github.com/levee-cache/levee/internal/redistest"
 )
 
@@ -136,5 +137,28 @@ func TestACopyIsBelievedFromWhenItsGenerationsWereAskedFor(t *testing.T) {
 		equal(t, "what is read meanwhile", n.get(k).value(), "v1")
 		time.Sleep(time.Until(cleared.Add(n.policy.LocalTTL)))
 		equal(t, "what is served after LocalTTL", n.get(k).value(), "v2")
+	})
+}
+
+// TestAMessageWithAnyNumberCostsNoLoad: it ends what it is about until Redis has been asked.
+func TestAMessageWithAnyNumberCostsNoLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newDatabase("v1")
+		db.answer = red
+		n := newNode(t, redistest.Bubble(t), db)
+		k := keyOf("k")
+		time.Sleep(time.Second)
+		n.get(k)
+		for _, tag := range []string{"red", ""} {
+			for _, number := range []int64{1, 1<<63 - 1, -1, 0} {
+				n.heard(link.Message{Kind: hardMessage, Text: tag, Number: number})
+				time.Sleep(time.Microsecond) // what is asked for in the very same instant says nothing
+				for range 3 {
+					equal(t, "value", n.get(k).value(), "v1")
+					time.Sleep(10 * time.Millisecond)
+				}
+			}
+		}
+		equal(t, "loads", db.count(), 1)
 	})
 }

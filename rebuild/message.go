@@ -71,7 +71,7 @@ func (n *Node) heard(m link.Message) {
 		n.forget(Key{Text: m.Text, Hash: n.values.Hash(m.Text)})
 	case hardMessage, softMessage:
 		if g := n.met(m.Text); g != nil {
-			g.hear(m.Kind == softMessage, m.Number, n.clock.Now())
+			g.poison(m.Kind == softMessage, n.clock.Now())
 		} else {
 			n.tags.unmet.update(m.Text, func(unmetChange) unmetChange { return unmetChange{n.clock.Now(), true} })
 		}

@@ -87,18 +87,16 @@ func (n *Node) set(ctx context.Context, k Key, e content, tags []string) error {
 	a := &attempt{token: lock.NewToken()}
 	r, err := n.seize(ctx, &b, k, a, e.row)
 	n.forget(k)
-	if !link.NotSent(err) && (err != nil || a.twice()) {
-		n.giveBack(ctx, k, a.token, 0, err != nil)
+	gone := unknown != nil || a.twice() // is all that it can be: between two attempts another may have written
+	if !link.NotSent(err) && (err != nil || gone) {
+		n.giveBack(ctx, k, a.token, 0, true)
 	}
 	switch {
 	case err != nil:
 		return n.confirm(ctx, turn, scripts.remove, []Key{k}, []error{err})
 	case r.Status == statusOlder:
 		return nil
-	case unknown != nil || a.twice(): // gone is all that it can be: between two attempts another may have written
-		n.giveBack(ctx, k, a.token, 0, true)
-		return n.confirm(ctx, turn, nil, []Key{k}, []error{n.tell(ctx, &b, k)})
-	case r.Status != statusSeized: // it came too late, and only deleted
+	case gone, r.Status != statusSeized: // it came too late, and only deleted
 		return n.confirm(ctx, turn, nil, []Key{k}, []error{n.tell(ctx, &b, k)})
 	}
 	t := n.running.begin(k.Text, true)

@@ -3,7 +3,7 @@ package main
 // The guards of what ends many entries at once, of the order of invalidations, and of tracking.
 var endsMutants = []mutant{
 	{"generations: an older answer counts", "rebuild/generation.go",
-		"g.gone || a.at < g.at || a.asked < g.poisoned", "g.gone || a.asked < g.poisoned",
+		"g.gone || a.at < g.at || a.asked <= g.poisoned", "g.gone || a.asked <= g.poisoned",
 		inCache, "TestAnAnswerFromBefore"},
 	{"generations: one that is known is not asked for again", "rebuild/generation.go",
 		"now < asked.Add(n.policy.LocalTTL/10) && ", "",
@@ -11,6 +11,12 @@ var endsMutants = []mutant{
 	{"generations: belief begins when the copy was read", "rebuild/copy.go",
 		"	s.Believed = min(s.Believed, asked.Add(d))\n", "",
 		inRebuild, "TestACopyIsBelievedFromWhen"},
+	{"generations: a message's number is believed", "rebuild/message.go",
+		"			g.poison(m.Kind == softMessage, n.clock.Now())\n", "			g.hard.Store(m.Number)\n",
+		inRebuild, "TestAMessageWithAnyNumber"},
+	{"belief: newcomers look once at a load that may have been revoked", "rebuild/load.go",
+		"now.Add(min(unheardFor, n.policy.LocalTTL))", "now.Add(min(unheardFor*100, n.policy.LoadTimeout))",
+		inRebuild, "TestOneSilence"},
 	{"generations: their lifetime is not renewed", "rebuild/lua/generation.lua",
 		"redis.call('PTTL', key) < life * 3 / 4", "redis.call('PTTL', key) < 0",
 		inRebuild, "TestAGenerationInUse"},
