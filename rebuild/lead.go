@@ -20,8 +20,12 @@ var errEnded = errors.New("a tag of the value has ended")
 // slot would hold up the fleet.
 func (f *flight) acquire(v Verdict) (sight, error) {
 	slot, err := f.slot(v)
-	if err != nil {
+	switch {
+	case err != nil:
 		return sight{}, err
+	case f.n.life.ended(): // Close has freed the slot, and gives leases back once
+		slot()
+		return sight{}, ErrClosed
 	}
 	s, err := f.ask(Try)
 	if s.lease == nil {

@@ -23,7 +23,7 @@ func (n *Node) marks(ctx context.Context, l *load, o Outcome) (marks []mark, ok 
 		tags = l.base.Meta().tags()
 	}
 	marks = n.marksOf(tags)
-	if n.server.link != nil && (l.lease != nil || len(marks) > 0) {
+	if n.server.link != nil && (len(marks) > 0 || l.lease != nil && !n.life.ended()) {
 		err := n.learn(ctx, &l.budget, n.generations(marks)...)
 		if err != nil && len(marks) > 0 {
 			return marks, l.lease == nil // Redis is away: it is kept by this node alone, until it knows more
