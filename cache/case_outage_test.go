@@ -83,6 +83,7 @@ func TestB75_RedisMayBeDownAtStartUp(t *testing.T) {
 			}
 		}},
 		{"wrong password", func(b *redistest.BubbleServer, _ *redistest.Link, on bool) {
+			synctest.Wait() // nobody is logging in
 			if b.Mini().RequireAuth(""); on {
 				b.Mini().RequireAuth("secret")
 			}

@@ -3,6 +3,7 @@ package cache_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -140,13 +141,14 @@ func TestAfterAClearAnOlderRowIsStored(t *testing.T) {
 	for _, m := range append([]massEnd{{name: "Delete", end: func(ctx context.Context, n *node) error { return n.Delete(ctx, "k") }}}, mass[:2]...) {
 		t.Run(m.name, func(t *testing.T) {
 			inBubble(t, 0, hours(), func(t *testing.T, f *fleet) {
-				row := uint64(9)
+				var row atomic.Uint64
+				row.Store(9)
 				n := f.loadsBy(func() loader.Result[string] {
-					return loader.Result[string]{Value: "v", RowVersion: row, Tags: []string{"red"}}
+					return loader.Result[string]{Value: "v", RowVersion: row.Load(), Tags: []string{"red"}}
 				})
 				time.Sleep(time.Second)
 				gets(t, n, "k", "v")
-				row = 8
+				row.Store(8)
 				must(t, m.end(t.Context(), n))
 				time.Sleep(10 * time.Millisecond)
 				for range 5 {
@@ -154,7 +156,7 @@ func TestAfterAClearAnOlderRowIsStored(t *testing.T) {
 					time.Sleep(10 * time.Millisecond)
 				}
 				equal(t, "loads", n.Stats().Loads, 2)
-				row = 7
+				row.Store(7)
 				must(t, n.Expire(t.Context(), "k"))
 				gets(t, n, "k", "v")
 				time.Sleep(10 * time.Millisecond)
