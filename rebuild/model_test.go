@@ -84,7 +84,7 @@ func TestModel(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			k, began := newJourney(&c.scope), time.Now()
 			k.run(workers, most)
-			t.Logf("%d nodes: %d distinct states, depth %d, %v", c.nodes, k.states, k.depth, time.Since(began).Round(time.Millisecond))
+			t.Logf("%d nodes: %d distinct states, depth %d, %v", c.nodes, k.states, k.depth-1, time.Since(began).Round(time.Millisecond))
 			if k.bad != nil {
 				t.Errorf("a promise is broken:\n%s", strings.Join(k.trace(), "\n"))
 			}
