@@ -160,6 +160,12 @@ func (f *fleet) leftInRedis() (findings []string) {
 	found := f.rdb.Scan(ctx, 0, "*", 1000).Iterator()
 	for found.Next(ctx) {
 		key := found.Val()
+		if strings.Contains(key, "!") { // the stream of messages and the generation are no entries
+			if life, err := f.rdb.PTTL(ctx, key).Result(); err != nil || life == -1 {
+				findings = append(findings, fmt.Sprintf("%s has no lifetime (%v)", key, err))
+			}
+			continue
+		}
 		entry, err := f.rdb.Get(ctx, key).Result()
 		if err == redis.Nil {
 			continue // its life has ended

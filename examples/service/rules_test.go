@@ -42,6 +42,7 @@ type span struct {
 // rules are the promises about age.
 type rules struct {
 	others  time.Duration // how long other nodes may show what was there before a change they could be told of
+	foreign time.Duration // the same, of a change that no node made
 	windows time.Duration // how old anything may be
 	cutOff  []span
 }
@@ -73,12 +74,16 @@ func (r rules) missed(a answer, c change) string {
 	cut := slices.ContainsFunc(r.cutOff, func(s span) bool {
 		return s.node == a.node && c.done < s.to && s.from < a.got
 	})
+	bound := r.others
+	if c.node == nobody {
+		bound = r.foreign
+	}
 	switch {
 	case c.done < a.sent-a.age-clockError:
 		return "its age is wrong"
 	case c.told && c.node == a.node && c.done < a.sent:
 		return "made through the same node"
-	case c.told && !cut && c.done+r.others < a.sent:
+	case c.told && !cut && c.done+bound < a.sent:
 		return "which all nodes could know of"
 	}
 	return ""
@@ -86,7 +91,7 @@ func (r rules) missed(a answer, c change) string {
 
 func TestAnAnswerThatIsTooOldIsFound(t *testing.T) {
 	const s = time.Second
-	r := rules{others: s, windows: 3 * s, cutOff: []span{{1, 20 * s, 23 * s}}}
+	r := rules{others: s, foreign: s, windows: 3 * s, cutOff: []span{{1, 20 * s, 23 * s}}}
 	put := change{key: 1, version: 2, done: 10 * s, node: 0, told: true}
 	atOutage, unheard := put, put
 	atOutage.done, unheard.told = 19500*time.Millisecond, false

@@ -22,7 +22,8 @@ const (
 	shortestTTL    = ttl * 9 / 10    // TTLJitter's default
 	staleUntil     = ttl + ttl/2     // with the service's StaleWhileRevalidate
 	ifErrorUntil   = ttl + 10*ttl    // with its StaleIfError
-	localTTL       = time.Second     // all that is used of it
+	localTTL       = ttl             // its default
+	toHear         = time.Second     // of what another node has invalidated
 	toStore        = time.Second     // more than a commit takes
 	recovery       = 3 * time.Second // until all nodes have found Redis again: two probes, the breaker's and go-redis' own
 )
@@ -60,7 +61,7 @@ func TestAFleetServesNothingTooOldAndAsksTheDatabaseSeldom(t *testing.T) {
 	}
 
 	report(t, w.failures)
-	r := rules{others: localTTL, windows: staleUntil + ended.slowest + toStore, cutOff: w.cutOff}
+	r := rules{others: toHear, foreign: localTTL, windows: staleUntil + ended.slowest + toStore, cutOff: w.cutOff}
 	if ended.staleOnError > 0 {
 		t.Logf("SLOW: %d answers were stale since a query took over a second", ended.staleOnError)
 		r.windows = ifErrorUntil + ended.slowest + toStore
