@@ -24,6 +24,7 @@ type generation struct {
 
 	mu       sync.Mutex   // guards writing, and what follows
 	asked    link.Instant // what is known was asked for then
+	came     link.Instant // and the answer came then
 	at       int64        // the server's time, µs, when it was so
 	poisoned link.Instant // what was asked for no later says nothing
 	gone     bool         // no longer in the table, where changes are heard: nothing carries it any more
@@ -43,7 +44,7 @@ const mostSoftenings = 8
 const never = link.Instant(math.MinInt64)
 
 func newGeneration(redis, tag string, changed link.Instant) *generation {
-	g := &generation{redis: redis, tag: tag, poisoned: never}
+	g := &generation{redis: redis, tag: tag, came: never, poisoned: never}
 	g.changed.Store(int64(changed))
 	return g
 }
@@ -55,12 +56,14 @@ var poisons atomic.Int64
 func (g *generation) learn(a generationReply) (changed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.gone || a.at < g.at || a.asked <= g.poisoned { // an earlier state, told later
+	// Of two questions that overlap, the server's time tells which state is the earlier one; else it is not asked: it may have stepped back.
+	earlier := a.asked <= g.came && a.at < g.at
+	if g.gone || earlier || a.asked <= g.poisoned {
 		return false
 	}
 	hard := g.hard.Swap(a.hard)
 	soft := g.softenLocked(a.soft, a.changed)
-	g.asked, g.at = a.asked, a.at
+	g.asked, g.came, g.at = a.asked, a.came, a.at
 	if a.changed != never && (hard != a.hard || soft != a.soft) { // one that was lost says nothing of when it changed before
 		g.changed.Store(int64(a.changed))
 	}
@@ -144,6 +147,7 @@ type generationReply struct {
 	at         int64 // the server's time, µs
 	hard, soft int64
 	asked      link.Instant
+	came       link.Instant
 	changed    link.Instant
 }
 
@@ -160,7 +164,7 @@ func readGeneration(values []any, asked, now link.Instant) (r generationReply, e
 		}
 	}
 	server, hard, soft, born := numbers[0], numbers[1], numbers[2], numbers[3] == 1
-	r = generationReply{at: server, hard: hard, soft: soft, asked: asked, changed: never}
+	r = generationReply{at: server, hard: hard, soft: soft, asked: asked, came: now, changed: never}
 	if !born {
 		ago := max(server-max(hard, soft), 0) // else the server's clock has stepped back
 		r.changed = now.Add(-time.Duration(ago) * time.Microsecond)

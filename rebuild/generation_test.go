@@ -162,3 +162,13 @@ func TestAMessageWithAnyNumberCostsNoLoad(t *testing.T) {
 		equal(t, "loads", db.count(), 1)
 	})
 }
+
+// TestAnAnswerAfterAStepBackOfTheClockCounts: a failover to a master whose clock is behind, and which has lost the number.
+func TestAnAnswerAfterAStepBackOfTheClockCounts(t *testing.T) {
+	g := newGeneration("g", "red", never)
+	g.learn(generationReply{at: 5000, hard: 4000, soft: 4000, asked: 10, came: 12, changed: never})
+	g.learn(generationReply{at: 4500, hard: 3000, soft: 3000, asked: 11, came: 13, changed: never}) // was asked for meanwhile
+	equal(t, "number after an earlier state", g.hard.Load(), 4000)
+	g.learn(generationReply{at: 2000, hard: 1000, soft: 1000, asked: 14, came: 15, changed: never})
+	equal(t, "number after the step back", g.hard.Load(), 1000)
+}

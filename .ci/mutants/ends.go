@@ -3,8 +3,11 @@ package main
 // The guards of what ends many entries at once, of the order of invalidations, and of tracking.
 var endsMutants = []mutant{
 	{"generations: an older answer counts", "rebuild/generation.go",
-		"g.gone || a.at < g.at || a.asked <= g.poisoned", "g.gone || a.asked <= g.poisoned",
+		"g.gone || earlier || a.asked <= g.poisoned", "g.gone || earlier && false || a.asked <= g.poisoned",
 		inCache, "TestAnAnswerFromBefore"},
+	{"generations: the server's time counts though questions do not overlap", "rebuild/generation.go",
+		"a.asked <= g.came && a.at < g.at", "a.at < g.at",
+		inRebuild, "TestAnAnswerAfterAStepBack"},
 	{"generations: one that is known is not asked for again", "rebuild/generation.go",
 		"now < asked.Add(n.policy.LocalTTL/10) && ", "",
 		inCache, "TestWhatNobodyWasToldOf"},
