@@ -15,14 +15,8 @@ import (
 	"github.com/levee-cache/levee/loader"
 )
 
-func isSeize(c redis.Cmder) bool  { return len(scriptArgs(c)) == 5 }
-func isDelete(c redis.Cmder) bool { return len(scriptArgs(c)) == 1 }
-
 // aboutRed matches what is asked, or changed, of the generation of the tag "red".
 func aboutRed(c redis.Cmder) bool { return redistest.Contains("!:red")(c) }
-
-// isEnd matches the change of a generation.
-func isEnd(c redis.Cmder) bool { return redistest.Contains("hard")(c) || redistest.Contains("soft")(c) }
 
 // faulty gives each node its faults.
 func (f *fleet) faulty() {
@@ -91,7 +85,7 @@ func TestAnAnswerFromBeforeTheEndOfATagIsNotBelieved(t *testing.T) {
 func TestASetAcrossAClearKeepsNothing(t *testing.T) {
 	inFaultyBubble(t, 1, hours(), func(t *testing.T, f *fleet) {
 		n := f.nodes[0]
-		hold := n.faults.Hold(isSeize).Times(1)
+		hold := n.faults.Hold(isSeizure).Times(1)
 		set := make(chan error, 1)
 		go func() { set <- n.Set(t.Context(), "red-0", value("red-0", 1)) }()
 		must(t, hold.Wait(t.Context()))

@@ -313,23 +313,6 @@ func (f *fleet) sum(counter func(cache.Stats) int64) (n int64) {
 	return n
 }
 
-// The scripts are told apart by what follows the hash and the channel in their arguments.
-func scriptArgs(c redis.Cmder) []any {
-	if a := c.Args(); len(a) > 6 && strings.HasPrefix(c.Name(), "eval") {
-		return a[6:]
-	}
-	return nil
-}
-
-func isCommit(c redis.Cmder) bool  { return len(scriptArgs(c)) == 13 }
-func isRenewal(c redis.Cmder) bool { return len(scriptArgs(c)) == 3 }
-
-// isAcquire matches an acquire that may lease.
-func isAcquire(c redis.Cmder) bool {
-	a := scriptArgs(c)
-	return len(a) == 6 && a[4] == "try"
-}
-
 // source is the database behind all nodes of a test. A query reads the row's version as it
 // begins, and brings a value that names its key and that version.
 type source struct {

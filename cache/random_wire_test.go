@@ -189,22 +189,6 @@ func replied(cmd redis.Cmder) []any {
 	return values
 }
 
-func isLook(c redis.Cmder) bool { a := scriptArgs(c); return len(a) == 6 && a[4] == "look" }
-
-func isFailure(c redis.Cmder) bool {
-	return len(scriptArgs(c)) == 6 && !isLook(c) && !isAcquire(c)
-}
-
-func isSeizure(c redis.Cmder) bool { return len(scriptArgs(c)) == 5 }
-
-// isInvalidation matches the scripts of Delete and Expire, and the first step of Set.
-func isInvalidation(c redis.Cmder) bool { return isSeizure(c) || len(scriptArgs(c)) == 1 }
-
-func isRead(c redis.Cmder) bool { return c.Name() == "get" || c.Name() == "getrange" || isLook(c) }
-
-// isProbe matches what the breaker counts.
-func isProbe(c redis.Cmder) bool { return isRead(c) || isAcquire(c) }
-
 func describe(cmds []redis.Cmder) string {
 	var names []string
 	for _, c := range cmds {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -77,5 +78,32 @@ func TestTheTallyFailsForOneSurvivorAndForNothingTried(t *testing.T) {
 	some.add(mutant{name: "b"}, errSurvived, 0)
 	if none.err() == nil || all.err() != nil || some.err() == nil {
 		t.Error(errors.Join(none.err(), all.err(), some.err()))
+	}
+}
+
+func TestOnlyTheTestFilesThatAreNeededAreCompiled(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"asked_test.go":  "func TestAsked(t *testing.T) { newRig().turn() }",
+		"rig_test.go":    "type rig struct{}\nfunc newRig() *rig { return &rig{} }",
+		"turn_test.go":   "func (r *rig) turn() { depth() }",
+		"deep_test.go":   "func depth() { var aside int; _ = aside }",
+		"main_test.go":   "func TestMain(m *testing.M) {}",
+		"method_test.go": "func (r *rig) lift() {}",
+		"field_test.go":  "type other struct{}\nfunc (o *other) turn() {}",
+		"aside_test.go":  "func aside() {}\nfunc TestAside(t *testing.T) { newRig() }",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("package m\n"+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	paths, err := unneeded(dir, regexp.MustCompile("Asked"))
+	var got []string
+	for _, p := range paths {
+		got = append(got, filepath.Base(p))
+	}
+	slices.Sort(got)
+	if want := []string{"aside_test.go", "field_test.go", "method_test.go"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("left out %v, %v; want %v", got, err, want)
 	}
 }

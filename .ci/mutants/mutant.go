@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 )
 
@@ -43,7 +44,7 @@ func (m mutant) try(root, scratch string) error {
 		return err
 	}
 	binary := overlay + ".test"
-	build := exec.Command("go", "test", "-c", "-ldflags=-s -w", "-gcflags=-N -l", "-overlay", overlay, "-o", binary, m.pkg)
+	build := exec.Command("go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-gcflags=-N -l", "-overlay", overlay, "-o", binary, m.pkg)
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("does not build: %w\n%s", err, out)
@@ -62,9 +63,17 @@ func (m mutant) try(root, scratch string) error {
 }
 
 // overlay writes the mutant beside the tree and tells the compiler to take it for
-// the file: nothing in the tree is touched.
+// the file, and to leave out the tests that are not asked for: nothing in the tree is touched.
 func (m mutant) overlay(root, scratch string) (string, error) {
 	text, err := m.apply(root)
+	if err != nil {
+		return "", err
+	}
+	tests, err := regexp.Compile(m.tests)
+	if err != nil {
+		return "", err
+	}
+	without, err := unneeded(filepath.Join(root, m.pkg), tests)
 	if err != nil {
 		return "", err
 	}
@@ -73,10 +82,14 @@ func (m mutant) overlay(root, scratch string) (string, error) {
 		return "", err
 	}
 	changed := filepath.Join(dir, filepath.Base(m.file))
-	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, m.file): changed}})
+	replace := map[string]string{filepath.Join(root, m.file): changed}
+	for _, path := range without {
+		replace[path] = ""
+	}
+	asked, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
 		return "", err
 	}
 	overlay := filepath.Join(dir, "overlay.json")
-	return overlay, errors.Join(os.WriteFile(changed, text, 0o600), os.WriteFile(overlay, replace, 0o600))
+	return overlay, errors.Join(os.WriteFile(changed, text, 0o600), os.WriteFile(overlay, asked, 0o600))
 }
