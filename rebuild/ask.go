@@ -164,7 +164,7 @@ func (n *Node) giveBack(ctx context.Context, k Key, token string, except Micros,
 }
 
 // giveBackLease gives back a lease that nothing will be loaded under.
-func (n *Node) giveBackLease(ctx context.Context, k Key, l *lock.Lease) {
+func (n *Node) giveBackLease(ctx context.Context, k Key, l *lock.Claim) {
 	l.End()
 	n.release(ctx, k, l.Token, Micros(l.Start), 0)
 }
@@ -177,7 +177,7 @@ func (n *Node) release(ctx context.Context, k Key, token string, start, except M
 
 // hold renews a lease that was granted. Newcomers join its load as long as it is held, so they
 // must learn that it was revoked as soon as they would of a copy whose message is lost.
-func (n *Node) hold(k Key, token string, r reply) *lock.Lease {
+func (n *Node) hold(k Key, token string, r reply) *lock.Claim {
 	p, start := n.policy, int64(r.Entry.Start)
 	return lock.Hold(n.server.link, token, start, link.Renewal{
 		Call:  n.server.call(k, scripts.renew, token, start, millis(p.Lease)),

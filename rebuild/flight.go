@@ -34,7 +34,7 @@ type sight struct {
 	now   Micros
 	sent  link.Instant
 	copy  Copy        // of what may be served
-	lease *lock.Lease // ours, if the entry was leased to us
+	lease *lock.Claim // ours, if the entry was leased to us
 	slot  func()      // gives the bulkhead's slot back, if lease is set
 
 	failure error // that this process remembers; only of what is known without Redis

@@ -15,7 +15,7 @@ import (
 // load is one call of the loader and what becomes of it.
 type load struct {
 	key     Key
-	lease   *lock.Lease // nil: the value is kept by this node only
+	lease   *lock.Claim // nil: the value is kept by this node only
 	base    Copy        // what it replaces, or nil
 	cause   cause
 	refresh bool // may not be answered by a load that began before
@@ -65,7 +65,7 @@ const (
 	earlyRefresh              // or what is still fresh
 )
 
-func (n *Node) newLoad(k Key, lease *lock.Lease, base Copy, why cause) *load {
+func (n *Node) newLoad(k Key, lease *lock.Claim, base Copy, why cause) *load {
 	ends := n.tags.ends.Load() // before the instant: what is not counted yet will be found to have changed after it
 	return &load{
 		key:    k,

@@ -73,3 +73,21 @@ func (c *Clock) ServerMicros(master string, i Instant) (micros int64, ok bool) {
 	c.mu.RUnlock()
 	return (int64(i) + (o.low+o.high)/2) / 1000, ok && i-o.at <= Instant(offsetLife)
 }
+
+// Span is when master's clock shows micros: not before earliest, and by latest; ok is false if no
+// answer of master has been observed lately.
+func (c *Clock) Span(master string, micros int64) (earliest, latest Instant, ok bool) {
+	c.mu.RLock()
+	o, ok := c.offsets[master]
+	c.mu.RUnlock()
+	age := max(c.Now()-o.at, 0)
+	slack := int64(age) / driftShare
+	return Instant(micros*1000 - o.high - slack), Instant(micros*1000 - o.low + slack), ok && age <= Instant(offsetLife)
+}
+
+// SleepUntil returns at i.
+func (c *Clock) SleepUntil(i Instant) {
+	if d := c.Until(i); d > 0 {
+		time.Sleep(d)
+	}
+}

@@ -36,8 +36,15 @@ type station struct {
 type Listener struct {
 	C       <-chan struct{}
 	wake    chan struct{}
+	hear    func(News) // instead of C, by Hear
 	hub     *Hub
 	channel string
+}
+
+// News is what a channel brings: a message, or that the server has confirmed the subscription.
+type News struct {
+	Message   string
+	Confirmed bool
 }
 
 const (
@@ -52,7 +59,17 @@ func newHub(open func(context.Context) *redis.PubSub) *Hub {
 // Listen subscribes to channel without waiting for the server.
 func (h *Hub) Listen(channel string) *Listener {
 	wake := make(chan struct{}, 1)
-	l := &Listener{C: wake, wake: wake, hub: h, channel: channel}
+	return h.listen(&Listener{C: wake, wake: wake, hub: h, channel: channel})
+}
+
+// Hear subscribes to channel for those who want to know what was published. The function is called from
+// the hub's goroutine, which it must not keep, and once more at most after Close.
+func (h *Hub) Hear(channel string, hear func(News)) *Listener {
+	return h.listen(&Listener{hear: hear, hub: h, channel: channel})
+}
+
+func (h *Hub) listen(l *Listener) *Listener {
+	channel := l.channel
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.startLocked()
@@ -90,6 +107,9 @@ func (l *Listener) Close() {
 }
 
 func (l *Listener) notify() {
+	if l.wake == nil {
+		return
+	}
 	select {
 	case l.wake <- struct{}{}:
 	default:
@@ -123,25 +143,36 @@ func (h *Hub) run(ctx context.Context, ps *redis.PubSub) {
 		switch e := event.(type) {
 		case *redis.Subscription:
 			if e.Kind == "subscribe" {
-				h.wake(e.Channel, true)
+				h.wake(e.Channel, News{Confirmed: true})
 			}
 		case *redis.Message:
-			h.wake(e.Channel, false)
+			h.wake(e.Channel, News{Message: e.Payload})
 		}
 	}
 }
 
-func (h *Hub) wake(channel string, confirmed bool) {
+func (h *Hub) wake(channel string, news News) {
+	for _, l := range h.reach(channel, news.Confirmed) {
+		l.hear(news)
+	}
+}
+
+// reach wakes who listens, and returns who wants to hear more than that.
+func (h *Hub) reach(channel string, confirmed bool) (hearers []*Listener) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := h.stations[channel]
 	if s == nil {
-		return
+		return nil
 	}
 	s.subscribed = s.subscribed || confirmed
 	for l := range s.listeners {
 		l.notify()
+		if l.hear != nil {
+			hearers = append(hearers, l)
+		}
 	}
+	return hearers
 }
 
 // follow sends the changes of the subscriptions, in the order in which they were made. A

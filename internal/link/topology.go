@@ -56,6 +56,10 @@ func refuse(client redis.UniversalClient) error {
 // DB is the client's database number, or 0 where the client does not tell.
 func (t topology) DB() int { return t.db }
 
+// CountsReceivers tells whether the number that PUBLISH answers is that of all subscribers: there is one
+// server, to which all of them are connected.
+func (t topology) CountsReceivers() bool { return t.cluster == nil && t.options != nil }
+
 // Master names the server that decides about key: clocks are kept per master.
 func (t topology) Master(ctx context.Context, key string) string {
 	if t.cluster == nil {

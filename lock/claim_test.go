@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -43,7 +44,7 @@ func inBubble(t *testing.T, f func(t *testing.T, n node)) {
 }
 
 // take gets the lease on key, which is the token, as a script of package rebuild would.
-func (n node) take(t *testing.T, key string) *Lease {
+func (n node) take(t *testing.T, key string) *Claim {
 	t.Helper()
 	sent := n.link.Clock.Now()
 	token := NewToken()
@@ -53,12 +54,20 @@ func (n node) take(t *testing.T, key string) *Lease {
 }
 
 // ended fails unless the lease ended because of why.
-func ended(t *testing.T, l *Lease, why error) {
+func ended(t *testing.T, l *Claim, why error) {
 	t.Helper()
 	if l.Context().Err() == nil {
 		t.Fatalf("the lease has not ended, want %v", why)
 	}
-	equal(t, "cause", context.Cause(l.Context()), why)
+	equal(t, "cause", reasonOf(context.Cause(l.Context())), reasonOf(why))
+}
+
+// reasonOf is why a lease was lost, or the error that says that it was not.
+func reasonOf(err error) any {
+	if lost, ok := errors.AsType[*LostError](err); ok {
+		return lost.Reason
+	}
+	return err
 }
 
 func TestALeaseLivesUntilItsHolderEndsIt(t *testing.T) {
@@ -83,7 +92,7 @@ func TestALeaseThatCannotBeRenewedExpires(t *testing.T) {
 		began := time.Now()
 		<-l.Context().Done()
 		equal(t, "lived for", time.Since(began), length-safety)
-		ended(t, l, ErrExpired)
+		ended(t, l, &LostError{Reason: Expired})
 		if left := n.Mini().TTL("k"); left <= 0 {
 			t.Error("it outlived the lease in Redis")
 		}
@@ -101,7 +110,7 @@ func TestALeaseThatIsRevokedIsTaken(t *testing.T) {
 				l := n.take(t, "k")
 				revoke(n)
 				<-l.Context().Done()
-				ended(t, l, ErrTaken)
+				ended(t, l, &LostError{Reason: Taken})
 			})
 		})
 	}
@@ -118,7 +127,7 @@ func TestTheFirstCauseStays(t *testing.T) {
 		taken.End()
 		time.Sleep(5 * length)
 		ended(t, released, ErrReleased)
-		ended(t, taken, ErrTaken)
+		ended(t, taken, &LostError{Reason: Taken})
 	})
 }
 
@@ -165,7 +174,7 @@ func TestTheDeadlineCountsFromTheRequest(t *testing.T) {
 
 func TestManyLeasesEndEachForItself(t *testing.T) {
 	inBubble(t, func(t *testing.T, n node) {
-		var all []*Lease
+		var all []*Claim
 		for i := range 100 {
 			all = append(all, n.take(t, fmt.Sprint("k", i)))
 		}
@@ -177,7 +186,7 @@ func TestManyLeasesEndEachForItself(t *testing.T) {
 		time.Sleep(2 * length)
 		for i, l := range all {
 			if i%2 == 0 {
-				ended(t, l, ErrTaken)
+				ended(t, l, &LostError{Reason: Taken})
 			} else {
 				must(t, l.Context().Err())
 			}

@@ -1,0 +1,50 @@
+package lock
+
+import (
+	"embed"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// lua holds the scripts, one file each. Each touches one key and can be repeated blindly: the
+// client may send it twice, and the first attempt may arrive last.
+//
+//go:embed lua/*.lua
+var lua embed.FS
+
+// What all nodes must agree on is part of the scripts.
+const (
+	retention = 5 * time.Second // what a lock remembers after its end: a release may be repeated
+	claim     = 2 * time.Second // what a waiter gets that was granted the lock, before it is heard of
+	alive     = 3 * time.Second // how long an entry of the queue counts after it was last refreshed
+	queueCap  = 128             // processes in the queue; more of them poll
+)
+
+// scripts are ready to run on any server from Redis 6.0 up.
+var scripts = struct {
+	acquire, renew, release, breaking, inspect *redis.Script
+}{
+	acquire:  script("acquire"),
+	renew:    script("renew"),
+	release:  script("release"),
+	breaking: script("break"),
+	inspect:  script("inspect"),
+}
+
+func script(name string) *redis.Script {
+	constants := fmt.Sprintf("local SIZE, ENTRY, CAP, MAGIC, NOTOKEN, NOBODY = %d, %d, %d, '%s', '%s', '%s'\n",
+		lockSize, entrySize, queueCap, magic, noToken, holderText(""))
+	constants += fmt.Sprintf("local RETENTION, CLAIM, ALIVE = %d, %d, %d\n",
+		retention.Milliseconds(), claim.Milliseconds(), alive.Milliseconds())
+	return redis.NewScript(constants + placed(source("prelude")+source(name)))
+}
+
+func source(name string) string {
+	text, err := lua.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		panic("bug: " + err.Error()) // the file is compiled in
+	}
+	return string(text)
+}

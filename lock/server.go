@@ -1,0 +1,168 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/levee-cache/levee/internal/link"
+)
+
+// What scripts answer.
+const (
+	statusLate      = "late"
+	statusForeign   = "foreign"
+	statusAcquired  = "acquired"
+	statusAbandoned = "abandoned"
+	statusBusy      = "busy"
+	statusHeld      = "held"
+	statusLost      = "lost"
+	statusReleased  = "released"
+	statusLeft      = "left"
+	statusGone      = "gone"
+	statusBroken    = "broken"
+	statusOther     = "other"
+	statusSeen      = "seen"
+)
+
+// answer is what a script said: status, server time, and what else it has to say.
+type answer struct {
+	status string
+	micros int64        // server time
+	sent   link.Instant // when it was asked, on the node's clock
+	values []any
+}
+
+func readAnswer(values []any, sent link.Instant) (answer, error) {
+	if len(values) < 2 {
+		return answer{}, fmt.Errorf("a script answered %d values", len(values))
+	}
+	status, _ := values[0].(string)
+	micros, _ := values[1].(int64)
+	return answer{status, micros, sent, values[2:]}, nil
+}
+
+// int reads the answer's value at i.
+func (a answer) int(i int) int64 {
+	if i >= len(a.values) {
+		return 0
+	}
+	n, _ := a.values[i].(int64)
+	return n
+}
+
+// text reads the answer's value at i.
+func (a answer) text(i int) string {
+	if i >= len(a.values) {
+		return ""
+	}
+	s, _ := a.values[i].(string)
+	return s
+}
+
+func (a answer) duration(i int) time.Duration { return time.Duration(a.int(i)) * time.Millisecond }
+
+// scriptCall is a call of a script on a lock. token is a string or an [*attempt].
+func (k *Locker) scriptCall(key string, script *redis.Script, token any, args ...any) link.ScriptCall {
+	all := make([]any, 0, 3+len(args))
+	all = append(append(all, token, k.inboxes, k.counted), args...)
+	return link.ScriptCall{Script: script, Key: key, Args: all}
+}
+
+// run calls a script within b, and learns the time from its answer.
+func (k *Locker) run(ctx context.Context, b *link.Budget, class link.Class, call link.ScriptCall) (answer, error) {
+	a, err := link.Call(ctx, k.link, b, class, func(ctx context.Context) (answer, error) {
+		sent := k.link.Clock.Now()
+		values, err := call.Run(ctx, k.link.Client)
+		if err != nil {
+			return answer{}, err
+		}
+		a, err := readAnswer(values, sent)
+		k.link.Clock.Observe(k.link.Master(ctx, call.Key), sent, k.link.Clock.Now(), a.micros)
+		return a, err
+	})
+	switch {
+	case err == nil && a.status == statusForeign:
+		return a, conflict(call.Key)
+	case err != nil:
+		return a, kindOf(call.Key, err)
+	}
+	return a, nil
+}
+
+func conflict(key string) error { return fmt.Errorf("%w: key %q", ErrConflict, key) }
+
+// kindOf makes every error one of ours.
+func kindOf(key string, err error) error {
+	switch {
+	case strings.Contains(err.Error(), "WRONGTYPE"):
+		return fmt.Errorf("%w: %w", conflict(key), err)
+	case errors.Is(err, ErrUnavailable):
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
+
+// definite tells whether Redis has answered, be it with an error.
+func definite(err error) bool {
+	_, ok := errors.AsType[redis.Error](err)
+	return err == nil || ok
+}
+
+// errLate is returned if Redis found a command too late twice: it is as good as away.
+var errLate = fmt.Errorf("%w: it executes commands later than they are wanted", ErrUnavailable)
+
+// asking is what an acquire asks for.
+type asking struct {
+	name, key string
+	*attempt
+	*settings
+	inbox string        // noToken if there is none
+	alive time.Duration // above 0 to be put in the queue
+}
+
+// acquire calls the script. One that Redis calls late is repeated once: the answer has corrected the
+// clock.
+func (k *Locker) acquire(ctx context.Context, w asking) (answer, error) {
+	b := k.budget()
+	for range 2 {
+		notAfter, err := k.wanted(ctx, &b, w.key, w.attempt)
+		if err != nil {
+			return answer{}, err
+		}
+		a, err := k.run(ctx, &b, link.Spared, k.scriptCall(w.key, scripts.acquire, w.attempt,
+			millis(w.lease), w.holder, w.inbox, millis(w.alive), flag(w.barge), notAfter))
+		w.came(err)
+		if err != nil || a.status != statusLate {
+			return a, err
+		}
+	}
+	return answer{}, errLate
+}
+
+func (k *Locker) release(ctx context.Context, key, token string) (answer, error) {
+	b := link.Budget{Left: releasePatience}
+	return k.run(ctx, &b, link.Urgent, k.scriptCall(key, scripts.release, token))
+}
+
+// releasePatience is how long a release may take: nobody waits for it but its caller.
+const releasePatience = time.Second
+
+// budget is what one call of Redis may take.
+func (k *Locker) budget() link.Budget { return link.Budget{Left: k.config.timeout} }
+
+// millis is d in the wire's unit, rounded up: a lifetime is never cut to nothing.
+func millis(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+func flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}
