@@ -25,26 +25,26 @@ var extend = redis.NewScript(`
 	redis.call('PEXPIRE', KEYS[1], ARGV[2])
 	return {'held'}`)
 
-// node is a link to a server in a bubble.
-type node struct {
+// linked is a link to a server in a bubble.
+type linked struct {
 	*redistest.BubbleServer
 	link *link.Link
 }
 
 // inBubble runs f in a bubble, with a server in it.
-func inBubble(t *testing.T, f func(t *testing.T, n node)) {
+func inBubble(t *testing.T, f func(t *testing.T, n linked)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := redistest.Bubble(t)
 		l, err := link.Open(b.Client(t))
 		must(t, err)
 		t.Cleanup(l.Close)
-		f(t, node{b, l})
+		f(t, linked{b, l})
 	})
 }
 
 // take gets the lease on key, which is the token, as a script of package rebuild would.
-func (n node) take(t *testing.T, key string) *Claim {
+func (n linked) take(t *testing.T, key string) *Claim {
 	t.Helper()
 	sent := n.link.Clock.Now()
 	token := NewToken()
@@ -71,7 +71,7 @@ func reasonOf(err error) any {
 }
 
 func TestALeaseLivesUntilItsHolderEndsIt(t *testing.T) {
-	inBubble(t, func(t *testing.T, n node) {
+	inBubble(t, func(t *testing.T, n linked) {
 		l := n.take(t, "k")
 		equal(t, "fencing number", l.Start, 42)
 		equal(t, "token", l.Token, n.link.Client.Get(t.Context(), "k").Val())
@@ -86,7 +86,7 @@ func TestALeaseLivesUntilItsHolderEndsIt(t *testing.T) {
 }
 
 func TestALeaseThatCannotBeRenewedExpires(t *testing.T) {
-	inBubble(t, func(t *testing.T, n node) {
+	inBubble(t, func(t *testing.T, n linked) {
 		l := n.take(t, "k")
 		n.Freeze()
 		began := time.Now()
@@ -101,12 +101,12 @@ func TestALeaseThatCannotBeRenewedExpires(t *testing.T) {
 }
 
 func TestALeaseThatIsRevokedIsTaken(t *testing.T) {
-	for situation, revoke := range map[string]func(n node){
-		"deleted":        func(n node) { n.Mini().Del("k") },
-		"held by others": func(n node) { must(t, n.Mini().Set("k", "another")) },
+	for situation, revoke := range map[string]func(n linked){
+		"deleted":        func(n linked) { n.Mini().Del("k") },
+		"held by others": func(n linked) { must(t, n.Mini().Set("k", "another")) },
 	} {
 		t.Run(situation, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, n node) {
+			inBubble(t, func(t *testing.T, n linked) {
 				l := n.take(t, "k")
 				revoke(n)
 				<-l.Context().Done()
@@ -117,7 +117,7 @@ func TestALeaseThatIsRevokedIsTaken(t *testing.T) {
 }
 
 func TestTheFirstCauseStays(t *testing.T) {
-	inBubble(t, func(t *testing.T, n node) {
+	inBubble(t, func(t *testing.T, n linked) {
 		released := n.take(t, "released")
 		released.End()
 		taken := n.take(t, "taken")
@@ -132,7 +132,7 @@ func TestTheFirstCauseStays(t *testing.T) {
 }
 
 func TestALeaseMayBeEndedTwice(t *testing.T) {
-	inBubble(t, func(t *testing.T, n node) {
+	inBubble(t, func(t *testing.T, n linked) {
 		l := n.take(t, "k")
 		var enders sync.WaitGroup
 		for range 8 {
@@ -145,7 +145,7 @@ func TestALeaseMayBeEndedTwice(t *testing.T) {
 }
 
 func TestTheDeadlineMovesWithEachRenewal(t *testing.T) {
-	inBubble(t, func(t *testing.T, n node) {
+	inBubble(t, func(t *testing.T, n linked) {
 		l := n.take(t, "k")
 		equal(t, "at first", time.Until(l.Deadline()), length-safety)
 		time.Sleep(length/3 - time.Millisecond)
@@ -162,7 +162,7 @@ func TestTheDeadlineMovesWithEachRenewal(t *testing.T) {
 }
 
 func TestTheDeadlineCountsFromTheRequest(t *testing.T) {
-	inBubble(t, func(t *testing.T, n node) {
+	inBubble(t, func(t *testing.T, n linked) {
 		sent := n.link.Clock.Now()
 		time.Sleep(length / 4) // the answer took its time
 		call := link.ScriptCall{Script: extend, Key: "k", Args: []any{"", 0}}
@@ -173,7 +173,7 @@ func TestTheDeadlineCountsFromTheRequest(t *testing.T) {
 }
 
 func TestManyLeasesEndEachForItself(t *testing.T) {
-	inBubble(t, func(t *testing.T, n node) {
+	inBubble(t, func(t *testing.T, n linked) {
 		var all []*Claim
 		for i := range 100 {
 			all = append(all, n.take(t, fmt.Sprint("k", i)))

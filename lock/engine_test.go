@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/levee-cache/levee/internal/redistest"
 )
 
@@ -28,18 +30,40 @@ func bubble(t *testing.T, f func(*testing.T, *server)) {
 	synctest.Test(t, func(t *testing.T) { f(t, &server{BubbleServer: redistest.Bubble(t), t: t}) })
 }
 
-// locker is one node's.
-func (s *server) locker(options ...Option) *Locker {
-	s.t.Helper()
-	return s.lockerOn(s.Link(), options...)
+// node is one process: a locker, the wire to the server, and the faults of its client.
+type node struct {
+	*Locker
+	wire   *redistest.Link
+	client *redis.Client
+	faults *redistest.Faults
 }
 
-func (s *server) lockerOn(l *redistest.Link, options ...Option) *Locker {
+// node starts one.
+func (s *server) node(options ...Option) node {
 	s.t.Helper()
-	k, err := New(l.Client(s.t), append([]Option{WithObserver(s.hear)}, options...)...)
+	n := node{wire: s.Link(), faults: redistest.NewFaults(s.t)}
+	n.client = n.wire.Client(s.t)
+	n.client.AddHook(n.faults)
+	k, err := New(n.client, append([]Option{WithObserver(s.hear)}, options...)...)
 	must(s.t, err)
 	s.t.Cleanup(func() { must(s.t, k.Close()) })
-	return k
+	n.Locker = k
+	return n
+}
+
+// locker is that of a node of its own.
+func (s *server) locker(options ...Option) *Locker { return s.node(options...).Locker }
+
+// free tells whether nobody has the lock, or is to have it.
+func (s *server) free(name string) bool {
+	raw, err := s.Mini().Get("lk:" + name)
+	return err != nil || raw[lockOffsets[fState]:lockOffsets[fToken]] == stateFree && len(raw) == lockSize
+}
+
+// key is the lock in Redis, or "".
+func (s *server) raw(name string) string {
+	raw, _ := s.Mini().Get("lk:" + name)
+	return raw
 }
 
 func (s *server) hear(e Event) {

@@ -23,6 +23,8 @@ type hold struct {
 	silent atomic.Bool // the last renewal had no answer
 	warned atomic.Bool
 
+	forgotten atomic.Bool // by who held it
+
 	once   sync.Once // giving back
 	result error     // of it; read only after once
 
@@ -84,6 +86,7 @@ func (h *hold) judge(r link.Reply) link.Verdict {
 		return link.Verdict{}
 	case a.status == statusHeld:
 		h.warn()
+		h.noteForgotten()
 		return link.Verdict{Held: true}
 	}
 	return link.Verdict{Lost: lostFor(a)}

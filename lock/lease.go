@@ -21,12 +21,12 @@ type Lease struct {
 	leak     runtime.Cleanup
 }
 
-// lease hands out a hold. One that is renewed and then forgotten would be renewed for long: it is given back when
-// the garbage collector finds it. One that is not renewed may be left to itself on purpose.
+// lease hands out a hold. One that is renewed and then forgotten would be renewed for long: it is given back with
+// the next renewal after the garbage collector has found it. One that is not renewed may be left to itself on purpose.
 func (h *hold) lease() *Lease {
 	l := &Lease{hold: h}
 	if !h.settings.fixed {
-		l.leak = runtime.AddCleanup(l, (*hold).leaked, h)
+		l.leak = runtime.AddCleanup(l, func(h *hold) { h.forgotten.Store(true) }, h)
 	}
 	return l
 }

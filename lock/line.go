@@ -20,19 +20,21 @@ type line struct {
 }
 
 // enter returns when the caller is the head of the line, which he must leave.
-func (l *lines) enter(ctx context.Context, closed <-chan struct{}, name string) bool {
+func (l *lines) enter(ctx context.Context, closed <-chan struct{}, name string) (err error) {
 	turn := l.join(name)
 	if turn == nil {
-		return true
+		return nil
 	}
 	select {
 	case <-turn:
-		return true
+		return nil
 	case <-ctx.Done():
+		err = ctx.Err()
 	case <-closed:
+		err = ErrClosed
 	}
 	l.quit(name, turn)
-	return false
+	return err
 }
 
 // join puts the caller at the end of the line; nil if he is its head already.

@@ -92,10 +92,12 @@ func (h *hold) later(left time.Duration, doubt bool) {
 	}
 }
 
-// leaked gives back what its holder has forgotten.
-func (h *hold) leaked() {
-	h.locker.life.aside(func() {
-		h.locker.tell(h.event(LeaseLeaked, nil))
-		_ = h.drop(context.Background())
-	})
+// noteForgotten gives back what its holder has forgotten.
+func (h *hold) noteForgotten() {
+	if h.forgotten.Swap(false) {
+		h.locker.life.aside(func() {
+			h.locker.tell(h.event(LeaseLeaked, nil))
+			_ = h.drop(context.Background())
+		})
+	}
 }

@@ -45,8 +45,8 @@ func (k *Locker) wait(ctx context.Context, name string, s *settings) (*Lease, er
 	}
 	w := &waiter{locker: k, began: k.link.Clock.Now(), poll: pollFirst}
 	w.asking = asking{name: name, key: k.key(name), attempt: newAttempt(), settings: s, inbox: noToken, alive: alive}
-	if !k.lines.enter(ctx, k.life.ctx.Done(), name) {
-		return nil, w.out(ctx, ErrClosed)
+	if err := k.lines.enter(ctx, k.life.ctx.Done(), name); err != nil {
+		return nil, w.out(ctx, err)
 	}
 	defer k.lines.leave(name)
 	h, err := w.run(ctx, values)
@@ -123,7 +123,7 @@ func (w *waiter) endure(ctx context.Context, err error) error {
 	if ctx.Err() != nil || !waits || isConflict(err) {
 		return err
 	}
-	w.place = -1
+	w.place, w.ends = -1, w.locker.link.Clock.Now().Add(alive) // nothing is known: only the poll counts
 	return nil
 }
 
@@ -165,7 +165,7 @@ func (w *waiter) nap() time.Duration {
 		w.poll = min(2*w.poll, pollMost)
 	}
 	over := time.Duration(w.ends-w.locker.link.Clock.Now()) + time.Duration(max(w.place, 0))*perPlace
-	return max(0, min(nap, over+time.Millisecond+rand.N(4*time.Millisecond)))
+	return min(nap, max(over, 0)+time.Millisecond+rand.N(4*time.Millisecond))
 }
 
 // begin starts on a grant that was heard of, without asking: the claim is a lease, and its first renewal makes it
