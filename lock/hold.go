@@ -46,7 +46,7 @@ func (k *Locker) hold(ctx context.Context, w asking, g granted) *hold {
 	ctx, end := context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), holding{}, h))
 	r := &link.Renewal{
 		Call: k.scriptCall(w.key, scripts.renew, w.token, millis(w.lease)),
-		Sent: g.sent, Lease: w.lease, Every: time.Duration((0.8 + rand.Float64()/5) * float64(w.lease/3)),
+		Sent: g.sent, Lease: w.lease, Every: time.Duration((0.95 + rand.Float64()/20) * float64(w.lease/3)),
 		Lost: h.lost, Judge: h.judge, Early: w.early(), Fixed: w.fixed,
 	}
 	if g.ends != 0 {

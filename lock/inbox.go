@@ -41,7 +41,7 @@ func readMessage(text string) (m message, ok bool) {
 	return message{text[:TokenSize], fence, until}, err1 == nil && err2 == nil
 }
 
-// join listens for what is granted to w.
+// join listens for what is granted to w. The inbox may have opened since w has looked.
 func (i *inbox) join(w *waiter) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -50,6 +50,17 @@ func (i *inbox) join(w *waiter) {
 		i.ears = i.locker.link.Hub.Hear(i.locker.config.prefix+"in:"+i.id, i.hear)
 	}
 	i.waiters[w.token] = w
+	if i.confirmed && w.inbox == noToken {
+		w.poke()
+	}
+}
+
+// look returns what has come for w, and the name of the inbox.
+func (i *inbox) look(w *waiter) (m message, name string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	m, w.letter = w.letter, message{}
+	return m, i.nameLocked()
 }
 
 func (i *inbox) leave(w *waiter) {
@@ -62,6 +73,10 @@ func (i *inbox) leave(w *waiter) {
 func (i *inbox) name() string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	return i.nameLocked()
+}
+
+func (i *inbox) nameLocked() string {
 	if !i.confirmed {
 		return noToken
 	}
@@ -86,7 +101,8 @@ func (i *inbox) hear(n link.News) {
 	}
 	m, ok := readMessage(n.Message)
 	if w := i.waiters[m.token]; ok && w != nil {
-		w.grant(m)
+		w.letter = m
+		w.poke()
 	}
 }
 

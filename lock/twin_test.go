@@ -62,7 +62,9 @@ func millisOf(us int64) int64 { return us / 1000 }
 // left is how long the lease of who has it lasts; a clock that stepped back does not make it longer.
 func (w *twin) left(ms int64) int64 { return min(w.ends-ms, w.lease) }
 
-func (w *twin) held(ms int64) bool { return w.what == present && w.state != stateFree && w.left(ms) > 0 }
+func (w *twin) held(ms int64) bool {
+	return w.what == present && w.state != stateFree && w.left(ms) > 0
+}
 
 // lasts sets the key's own end.
 func (w *twin) lasts(ms int64) {

@@ -20,8 +20,8 @@ type waiter struct {
 	place  int          // in the queue; negative: the queue is full
 	poll   time.Duration
 
-	granted chan message  // nil until it waits
-	poked   chan struct{} // something has happened to the inbox
+	wake   chan struct{} // something has happened: a grant, or to the inbox; nil until the inbox knows of it
+	letter message       // that came last; guarded by inbox.mu
 }
 
 const (
@@ -50,6 +50,7 @@ func (k *Locker) wait(ctx context.Context, name string, s *settings) (*Lease, er
 	}
 	defer k.lines.leave(name)
 	h, err := w.run(ctx, values)
+	w.locker.inbox.leave(w)
 	if err != nil {
 		return nil, w.out(ctx, err)
 	}
@@ -71,14 +72,16 @@ func (w *waiter) out(ctx context.Context, err error) error {
 // run asks and waits until the lock is had.
 func (w *waiter) run(ctx, values context.Context) (*hold, error) {
 	w.heard = w.began
+	if w.inbox = w.locker.inbox.name(); w.inbox != noToken {
+		w.settle()
+	}
 	for {
 		h, err := w.ask(ctx, values)
 		if h != nil || err != nil {
 			return h, err
 		}
-		if w.granted == nil {
+		if w.wake == nil {
 			w.settle()
-			defer func() { w.locker.inbox.leave(w) }()
 		}
 		m, err := w.sleep(ctx)
 		if err != nil {
@@ -90,14 +93,10 @@ func (w *waiter) run(ctx, values context.Context) (*hold, error) {
 	}
 }
 
-// settle makes w ready to wait.
+// settle makes w hear of grants.
 func (w *waiter) settle() {
-	w.granted, w.poked = make(chan message, 1), make(chan struct{}, 1)
+	w.wake = make(chan struct{}, 1)
 	w.locker.inbox.join(w)
-	w.inbox = w.locker.inbox.name()
-	if w.inbox != noToken { // it has to be told to the queue
-		w.poke()
-	}
 }
 
 // ask tries to get the lock. It returns neither hold nor error if there is reason to wait.
@@ -129,14 +128,10 @@ func (w *waiter) endure(ctx context.Context, err error) error {
 
 // renew takes another token, under which to wait anew.
 func (w *waiter) renew() {
-	if w.granted != nil {
-		w.locker.inbox.leave(w)
-	}
+	w.locker.inbox.leave(w)
 	w.attempt = newAttempt()
-	if w.granted != nil {
-		w.locker.inbox.join(w)
-		w.poke()
-	}
+	w.settle()
+	w.poke()
 }
 
 // sleep waits until something may have happened; a message that it has, if there is one, is returned.
@@ -144,9 +139,8 @@ func (w *waiter) sleep(ctx context.Context) (m message, err error) {
 	t := time.NewTimer(w.nap())
 	defer t.Stop()
 	select {
-	case m = <-w.granted:
-	case <-w.poked:
-		w.inbox = w.locker.inbox.name()
+	case <-w.wake:
+		m, w.inbox = w.locker.inbox.look(w)
 	case <-t.C:
 	case <-w.locker.life.ctx.Done():
 		err = ErrClosed
@@ -183,18 +177,10 @@ func (w *waiter) begin(values context.Context, m message) *hold {
 	return w.locker.acquired(values, w.asking, w.began, g, answer{})
 }
 
-// grant tells w that the lock is its own.
-func (w *waiter) grant(m message) {
-	select {
-	case w.granted <- m:
-	default:
-	}
-}
-
 // poke makes w ask.
 func (w *waiter) poke() {
 	select {
-	case w.poked <- struct{}{}:
+	case w.wake <- struct{}{}:
 	default:
 	}
 }

@@ -188,7 +188,7 @@ type ended struct {
 
 // together is the part of its period that a lease may be renewed early, so that many are renewed in few
 // pipelines, and looked through seldom.
-const together = 8
+const together = 16
 
 // pick takes out what has ended, marks what is due, and says when to look again.
 func (n *Renewer) pick(now Instant) (due []*Renewal, over []ended, next Instant) {
