@@ -93,9 +93,8 @@ func (k *Locker) abandon(name string, a *attempt) {
 func (k *Locker) releaseLate(ctx context.Context, key string, a *attempt) {
 	k.link.Clock.SleepUntil(link.Instant(a.refused.Load()))
 	for range 3 { // Redis may be away still; the lease is the bound then
-		if _, err := k.release(ctx, key, a.token); err == nil {
+		if _, err := k.release(ctx, key, a.token); err == nil || k.life.sleep(k.config.timeout) {
 			return
 		}
-		k.link.Clock.SleepUntil(k.link.Clock.Now().Add(k.config.timeout))
 	}
 }

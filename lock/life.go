@@ -49,6 +49,13 @@ func (l *life) aside(f func()) bool {
 	return true
 }
 
+// asideOrNow is aside, but it runs f at once where there is no later.
+func (l *life) asideOrNow(f func()) {
+	if !l.aside(f) {
+		f()
+	}
+}
+
 // end lets nobody enter any more, and makes those who wait leave; false if that was done before.
 func (l *life) end() bool {
 	l.mu.Lock()

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"time"
-
-	"github.com/levee-cache/levee/internal/link"
 )
 
 // Unlock gives the lock back. It works with a context that has ended, takes a second at most, and may be called again,
@@ -46,11 +44,14 @@ func (h *hold) finish(ctx context.Context, why error) {
 	})
 }
 
-// giveBack tells Redis, and whoever wants to know.
+// giveBack tells Redis, and whoever wants to know. What may still land of the attempt is removed later.
 func (h *hold) giveBack(ctx context.Context, left time.Duration) error {
+	if h.attempt.doubtful() {
+		defer h.locker.life.asideOrNow(func() { h.locker.releaseLate(context.Background(), h.key, h.attempt) })
+	}
 	lost, _ := errors.AsType[*LostError](context.Cause(h.ctx))
-	if lost != nil { // what may be left of it in Redis is in nobody's way, once its lease has ended
-		h.later(0, h.attempt.doubtful())
+	if lost != nil { // what is left of it in Redis is in nobody's way once its lease has ended, but that may be later
+		h.releaseUntil(left)
 		return lost
 	}
 	a, err := h.locker.release(ctx, h.key, h.Token)
@@ -58,38 +59,26 @@ func (h *hold) giveBack(ctx context.Context, left time.Duration) error {
 	case isConflict(err):
 		err = h.explain(&LostError{Reason: Overwritten})
 	case err != nil:
-		h.later(left, true)
+		h.releaseUntil(left)
 		h.locker.tell(h.event(Unreleased, err))
 		return err
 	case a.status != statusReleased:
 		err = h.explain(&LostError{Reason: Gone})
 	}
-	if h.attempt.doubtful() {
-		h.later(0, true)
-	}
 	h.locker.tell(h.event(Released, err))
 	return err
 }
 
-// later releases behind the caller's back: at once, and if there is doubt, again when nothing
-// can land any more, and then for as long as the lease may live.
-func (h *hold) later(left time.Duration, doubt bool) {
+// releaseUntil releases behind the caller's back, again and again for as long as the lease may live.
+func (h *hold) releaseUntil(left time.Duration) {
 	k := h.locker
 	ends := k.link.Clock.Now().Add(left)
-	tried := func() {
-		ctx := context.Background()
-		_, err := k.release(ctx, h.key, h.Token)
-		if doubt {
-			k.link.Clock.SleepUntil(link.Instant(h.attempt.refused.Load()))
-			_, err = k.release(ctx, h.key, h.Token)
-		}
+	k.life.aside(func() {
+		_, err := k.release(context.Background(), h.key, h.Token)
 		for pause := 100 * time.Millisecond; err != nil && k.link.Clock.Now() < ends && !k.life.sleep(pause); pause = min(2*pause, time.Second) {
-			_, err = k.release(ctx, h.key, h.Token)
+			_, err = k.release(context.Background(), h.key, h.Token)
 		}
-	}
-	if !k.life.aside(tried) {
-		tried() // closing: there is no later
-	}
+	})
 }
 
 // noteForgotten gives back what its holder has forgotten.
