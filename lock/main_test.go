@@ -9,7 +9,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(redistest.Main(m, nil))
+	goleak.VerifyTestMain(redistest.Main(m, map[string]func(){"node": nodeMain}))
 }
 
 func must(t *testing.T, err error) {

@@ -179,7 +179,7 @@ func TestInspectTellsWhoHasIt(t *testing.T) {
 		began := time.Now()
 		l := lock(t, a.Locker, "x", WithLabel("nightly report"))
 		time.Sleep(time.Second)
-		go func() { _, _ = b.Lock(t.Context(), "x", WithWait(5*time.Second)) }()
+		go func() { _, _ = b.Lock(t.Context(), "x", WithWait(4*time.Second)) }()
 		time.Sleep(time.Second)
 		state, err = b.Inspect(t.Context(), "x")
 		must(t, err)
