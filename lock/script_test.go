@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -71,6 +72,37 @@ func TestT32WhatIsNoLockIsNeverTouched(t *testing.T) {
 		}
 	})
 }
+
+func TestT34NoTextUnderTheKeyMakesAScriptFail(t *testing.T) {
+	onServers(t, func(r *rig) {
+		r.acquire("a", acquiring{})
+		r.waits("b")
+		r.waits("c")
+		whole := r.raw()
+		for range 500 {
+			text := []byte(whole)[:pickOne(lockSize, lockSize+entrySize, len(whole), rand.IntN(len(whole)))]
+			for range 1 + rand.IntN(6) {
+				if len(text) > 0 {
+					text[rand.IntN(len(text))] = pickOne[byte]('F', 'G', '0', '-', 'f', ' ', 0, byte(rand.IntN(256)))
+				}
+			}
+			must(r.t, r.c.Set(r.t.Context(), r.key, text, time.Hour).Err())
+			script := pickOne(scripts.acquire, scripts.renew, scripts.release, scripts.breaking, scripts.inspect)
+			args := acquiring{alive: alive, barge: rand.IntN(2) == 0}.args(pickOne("a", "b", "d"))
+			if script == scripts.breaking {
+				args[3] = pickOne(int64(0), 1<<40)
+			}
+			if a, err := r.try(script, args...); err != nil || a.status == "" {
+				r.t.Fatalf("%v: %q of %q", err, a.status, text)
+			}
+			if left := r.life(); left <= 0 {
+				r.t.Fatalf("lifetime %v after %q", left, text)
+			}
+		}
+	})
+}
+
+func pickOne[T any](from ...T) T { return from[rand.IntN(len(from))] }
 
 func TestTheScriptsAnswerInNumbersAndTextsOnly(t *testing.T) {
 	onServers(t, func(r *rig) {

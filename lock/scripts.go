@@ -3,6 +3,7 @@ package lock
 import (
 	"embed"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -38,12 +39,13 @@ func script(name string) *redis.Script {
 		lockSize, entrySize, queueCap, magic, noToken, holderText(""))
 	constants += fmt.Sprintf("local RETENTION, CLAIM, ALIVE = %d, %d, %d\n",
 		retention.Milliseconds(), claim.Milliseconds(), alive.Milliseconds())
-	return redis.NewScript(constants + placed(source("prelude")+source(name)))
+	return redis.NewScript(constants + placed(source("begin")+source(name+"_quick")+source("prelude")+source(name)))
 }
 
+// source is the text of a file; only some scripts have a quick one.
 func source(name string) string {
 	text, err := lua.ReadFile("lua/" + name + ".lua")
-	if err != nil {
+	if err != nil && !strings.HasSuffix(name, "_quick") {
 		panic("bug: " + err.Error()) // the file is compiled in
 	}
 	return string(text)

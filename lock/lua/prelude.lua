@@ -1,17 +1,9 @@
--- Every script begins with this. KEYS[1] is the lock, ARGV[1] the caller's token, ARGV[2] what the names
--- of inboxes begin with, ARGV[3] '1' where PUBLISH counts every subscriber. The clock is read once.
-local key, token, inboxes, counted = KEYS[1], ARGV[1], ARGV[2], ARGV[3] == '1'
-local clock = redis.call('TIME')
-local us = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
-local ms = math.floor(us / 1000)
-
--- Names of fields that a sign stands before become numbers and formats: see placed in fields.go.
-local sub, format = string.sub, string.format
+-- What the scripts share, where the short ways are not enough.
+local inboxes, counted = ARGV[2], ARGV[3] == '1'
 
 -- read returns the lock. Where there is none it returns one that is free, with absent set; of
 -- what is no lock it returns nil.
 local function read()
-  local raw = redis.call('GET', key)
   if not raw then
     return {absent = true, released = NOTOKEN, state = 'F', token = NOTOKEN, fence = 0, since = 0, ends = 0,
       lease = 0, holder = NOBODY, queue = ''}
