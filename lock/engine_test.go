@@ -54,6 +54,12 @@ func (s *server) node(options ...Option) node {
 // locker is that of a node of its own.
 func (s *server) locker(options ...Option) *Locker { return s.node(options...).Locker }
 
+// restart is what a restart comes to: connections break, and the data are gone.
+func (s *server) restart() {
+	s.Mini().FlushAll()
+	s.Cut()
+}
+
 // free tells whether nobody has the lock, or is to have it.
 func (s *server) free(name string) bool {
 	raw, err := s.Mini().Get("lk:" + name)

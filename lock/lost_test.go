@@ -18,7 +18,7 @@ func TestT16ALeaseThatIsNoLongerInRedisIsLostWithTheNextRenewal(t *testing.T) {
 	}{
 		"DEL":                {func(s *server) { s.Mini().Del("lk:x") }, Gone, false},
 		"FLUSHALL":           {func(s *server) { s.Mini().FlushAll() }, Gone, false},
-		"restart":            {func(s *server) { s.Restart(s.t) }, Gone, false},
+		"restart":            {func(s *server) { s.restart() }, Gone, false},
 		"another string":     {func(s *server) { must(s.t, s.Mini().Set("lk:x", "theirs")) }, Overwritten, true},
 		"a hash":             {func(s *server) { s.Mini().Del("lk:x"); s.Mini().HSet("lk:x", "f", "theirs") }, Overwritten, true},
 		"a list":             {func(s *server) { s.Mini().Del("lk:x"); _, _ = s.Mini().Lpush("lk:x", "theirs") }, Overwritten, true},
@@ -86,7 +86,7 @@ func TestAWaiterGoesOnThoughItsPlaceIsGone(t *testing.T) {
 		got := make(chan *Lease)
 		go func() { got <- lock(t, b.Locker, "x") }()
 		time.Sleep(time.Second / 2)
-		s.Restart(t)
+		s.restart()
 		began := time.Now()
 		l := <-got
 		if took := time.Since(began); took > 1500*time.Millisecond {
