@@ -1,10 +1,10 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 )
 
@@ -50,9 +50,9 @@ func Call[T any](ctx context.Context, l *Link, b *Budget, class Class, f func(co
 		var none T
 		return none, fmt.Errorf("%w: %w: %w", ErrUnavailable, errNotSent, err)
 	}
-	began := time.Now()
+	began := l.Clock.Now()
 	v, err := bounded(ctx, l, b.Left, f)
-	b.Left -= time.Since(began)
+	b.Left -= time.Duration(l.Clock.Now() - began)
 	silent := !answered(err)
 	if silent && ctx.Err() != nil {
 		done(context.Canceled) // its caller has left: that says nothing of Redis
@@ -90,42 +90,14 @@ func (l *Link) admit(b *Budget, class Class) (done func(error), err error) {
 
 // bounded runs f in a goroutine and leaves it behind after d.
 func bounded[T any](ctx context.Context, l *Link, d time.Duration, f func(context.Context) (T, error)) (v T, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, d, errBudget)
-	type result struct {
-		v   T
-		err error
-	}
-	came := make(chan result, 1)
-	var settled atomic.Bool // by the first of the two: the call's end, or the waiter's leaving
-	go func() {
-		defer cancel()
-		var r result
-		r.v, r.err = recovered(ctx, f)
-		came <- r
-		if !settled.CompareAndSwap(false, true) {
-			l.stuck.Add(-1)
-		}
-	}()
-	select {
-	case r := <-came:
-		return r.v, r.err
-	case <-ctx.Done():
-	}
-	if settled.CompareAndSwap(false, true) {
+	c := newCall[T](ctx, d)
+	go c.run(l, f)
+	if why := c.wait(l, d); why != nil && c.settled.CompareAndSwap(false, true) {
 		l.stuck.Add(1)
-		return v, context.Cause(ctx)
+		c.end(cmp.Or(ctx.Err(), context.DeadlineExceeded))
+		return v, why
 	}
-	r := <-came
-	return r.v, r.err
-}
-
-// recovered keeps a panic in a user's hook or dialer from ending the process: this goroutine
-// is ours, and nobody above it recovers.
-func recovered[T any](ctx context.Context, f func(context.Context) (T, error)) (v T, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic inside the redis client: %v", p)
-		}
-	}()
-	return f(ctx)
+	<-c.came
+	c.end(context.Canceled)
+	return c.v, c.err
 }

@@ -162,7 +162,7 @@ func TestWhatIsCalledIsToldOfTheBudget(t *testing.T) {
 			equal(t, "deadline in", time.Until(deadline), 50*time.Millisecond)
 			equal(t, "value", ctx.Value(name{}), any("alice"))
 			<-ctx.Done()
-			isErr(t, context.Cause(ctx), errBudget)
+			isErr(t, ctx.Err(), context.DeadlineExceeded)
 			return 0, nil
 		})
 		if err != nil {

@@ -20,6 +20,7 @@ type Link struct {
 	topology
 	breaker *breaker
 	stuck   atomic.Int64 // calls given up on that have not come back
+	timers  sync.Pool    // of calls
 	names   names
 	streams streams
 	users   int // guarded by links.mu

@@ -22,7 +22,7 @@ type Reply struct {
 // Run calls one script, and loads it where the server does not know it.
 func (c ScriptCall) Run(ctx context.Context, client redis.Scripter) ([]any, error) {
 	values, err := c.Script.EvalSha(ctx, client, []string{c.Key}, c.Args...).Slice()
-	if !redis.HasErrorPrefix(err, "NOSCRIPT") {
+	if err == nil || !redis.HasErrorPrefix(err, "NOSCRIPT") {
 		return values, err
 	}
 	c.refused()
