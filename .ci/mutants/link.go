@@ -2,16 +2,19 @@ package main
 
 // linkMutants are of what bounds and survives Redis, and the loader.
 var linkMutants = []mutant{
-	{"calling: the budget is off", "internal/link/call.go",
-		"context.WithTimeoutCause(ctx, d, errBudget)", "context.WithTimeoutCause(ctx, d*1000, errBudget)",
+	{"calling: the budget is off", "internal/link/bounded.go",
+		"t := l.timer(d)", "t := l.timer(d * 1000)",
 		inLink, "TestACallEndsAtItsBudget"},
 	{"calling: a budget does not shrink", "internal/link/call.go",
-		"	b.Left -= time.Since(began)\n", "	_ = began\n",
+		"	b.Left -= time.Duration(l.Clock.Now() - began)\n", "	_ = began\n",
 		inLink, "TestABudgetShrinks"},
 	{"calling: stuck calls are not bounded", "internal/link/call.go",
 		"	case l.stuck.Load() >= maxStuck:\n		return nil, errStuck\n", "",
 		inLink, "TestStuckCalls"},
-	{"calling: a panic in a hook ends the process", "internal/link/call.go",
+	{"calling: who has left is waited for by the client", "internal/link/call.go",
+		"c.end(cmp.Or(ctx.Err(), context.DeadlineExceeded))", "_ = cmp.Or(ctx.Err(), context.DeadlineExceeded)",
+		inLink, "TestWhatIsCalledIsToldOfTheBudget"},
+	{"calling: a panic in a hook ends the process", "internal/link/bounded.go",
 		"if p := recover(); p != nil {", "if p := any(nil); p != nil {",
 		inLink, "TestAPanicInAHook"},
 	{"breaking: the breaker never opens", "internal/link/breaker.go",
