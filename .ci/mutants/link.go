@@ -30,7 +30,7 @@ var linkMutants = []mutant{
 		"sent.Add(d - d/driftLoss)", "sent.Add(d + d/driftLoss)",
 		inLink, "TestALeaseEndsHereBefore"},
 	{"renewing: one silence loses the lease", "internal/link/renew.go",
-		"			n.again(r, r.Lease/10)", "			n.lost(r)",
+		"			n.again(r, r.Lease/10)", "			n.lost(r, ErrTaken)",
 		inLink, "TestB31b|TestOneErrorDoesNot"},
 	{"hub: after a cut nobody is woken", "internal/link/hub.go",
 		"	s.subscribed = s.subscribed || confirmed\n", "	s.subscribed = s.subscribed || confirmed\n	if confirmed {\n		return\n	}\n",
