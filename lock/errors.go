@@ -19,6 +19,9 @@ var (
 	// Nobody is known to have the lock, and nothing is left behind: what may still arrive in Redis is
 	// refused there, or given back.
 	ErrUnavailable = link.ErrUnavailable
+	// ErrNotReplicated is returned if fewer replicas than [WithReplicas] asks for have confirmed the lock in time. It has been
+	// given back. The error is a [*NotReplicatedError].
+	ErrNotReplicated = errors.New("lock: too few replicas have confirmed it")
 	// ErrConflict is returned if the key holds what is no lock. It is left alone: choose another name,
 	// or prefix, or remove the key.
 	ErrConflict = errors.New("lock: the key holds something else")
@@ -66,6 +69,26 @@ func (e *TimeoutError) Error() string {
 
 // Is makes it an [ErrWaitTimeout].
 func (e *TimeoutError) Is(target error) bool { return target == ErrWaitTimeout }
+
+// NotReplicatedError says how many replicas have confirmed a lock.
+type NotReplicatedError struct {
+	Name          string
+	Acked, Wanted int
+	Refused       error // the server's answer to WAIT, if it does not know it or does not allow it
+}
+
+func (e *NotReplicatedError) Error() string {
+	if e.Refused != nil {
+		return fmt.Sprintf("lock %q: WithReplicas needs the command WAIT, which the server refuses: %v", e.Name, e.Refused)
+	}
+	return fmt.Sprintf("lock %q: %d of %d replicas have confirmed it in time", e.Name, e.Acked, e.Wanted)
+}
+
+// Is makes it an [ErrNotReplicated].
+func (e *NotReplicatedError) Is(target error) bool { return target == ErrNotReplicated }
+
+// Unwrap is what the server said, if it refused.
+func (e *NotReplicatedError) Unwrap() error { return e.Refused }
 
 // Reason is why a lease was lost.
 type Reason string

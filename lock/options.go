@@ -55,6 +55,7 @@ type settings struct {
 	holder    any // the text of the field, as an argument
 	reentrant bool
 	barge     bool
+	replicas  *replicas // nil: none is asked
 }
 
 // WithLease sets how long a lock is held without being renewed: the time for which a crash of its holder
@@ -159,7 +160,8 @@ func (s *settings) complete() error {
 		unless(s.lease >= leastLease && s.lease <= mostLease, "WithLease: %v is not from %v to %v", s.lease, leastLease, mostLease),
 		unless(s.wait >= -1, "WithWait: %v is negative", s.wait),
 		unless(s.maxHold > 0 || s.maxHold == Off, "WithMaxHold: %v is neither positive nor Off", s.maxHold),
-		unless(s.warning >= 0 || s.warning == Off, "WithHoldWarning: %v is negative", s.warning))
+		unless(s.warning >= 0 || s.warning == Off, "WithHoldWarning: %v is negative", s.warning),
+		s.replicas.validate(s.lease))
 }
 
 func unless(ok bool, format string, args ...any) error {

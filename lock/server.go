@@ -35,6 +35,7 @@ type answer struct {
 	micros int64        // server time
 	sent   link.Instant // when it was asked, on the node's clock
 	values []any
+	acked  link.Acked // of an acquire that replicas are to confirm
 }
 
 func readAnswer(values []any, sent link.Instant) (answer, error) {
@@ -43,7 +44,7 @@ func readAnswer(values []any, sent link.Instant) (answer, error) {
 	}
 	status, _ := values[0].(string)
 	micros, _ := values[1].(int64)
-	return answer{status, micros, sent, values[2:]}, nil
+	return answer{status: status, micros: micros, sent: sent, values: values[2:]}, nil
 }
 
 // int reads the answer's value at i.
@@ -75,13 +76,24 @@ func (k *Locker) scriptCall(key string, script *redis.Script, token any, args ..
 
 // run calls a script within b, and learns the time from its answer.
 func (k *Locker) run(ctx context.Context, b *link.Budget, class link.Class, call link.ScriptCall) (answer, error) {
-	a, err := link.Call(ctx, k.link, b, class, func(ctx context.Context) (answer, error) {
+	return k.runConfirmed(ctx, b, class, call, nil)
+}
+
+// runConfirmed is run, but for replicas to confirm what was written, unless r is nil.
+func (k *Locker) runConfirmed(ctx context.Context, b *link.Budget, class link.Class, call link.ScriptCall, r *replicas) (answer, error) {
+	a, err := link.Call(ctx, k.link, b, class, func(ctx context.Context) (a answer, err error) {
+		var acked link.Acked
 		sent := k.link.Clock.Now()
-		values, err := call.Run(ctx, k.link.Client)
+		if r == nil {
+			acked.Values, err = call.Run(ctx, k.link.Client)
+		} else {
+			acked, err = k.link.RunAcked(ctx, call, r.ack(k.config.timeout))
+		}
 		if err != nil {
 			return answer{}, err
 		}
-		a, err := readAnswer(values, sent)
+		a, err = readAnswer(acked.Values, sent)
+		a.acked = acked
 		k.link.Clock.Observe(k.link.Master(ctx, call.Key), sent, k.link.Clock.Now(), a.micros)
 		return a, err
 	})
@@ -128,16 +140,19 @@ type asking struct {
 // acquire calls the script. One that Redis calls late is repeated once: the answer has corrected the
 // clock.
 func (k *Locker) acquire(ctx context.Context, w asking) (answer, error) {
-	b := k.budget()
+	b := link.Budget{Left: w.replicas.patience(k.config.timeout)}
 	for range 2 {
 		notAfter, err := k.wanted(ctx, &b, w.key, w.attempt)
 		if err != nil {
 			return answer{}, err
 		}
-		a, err := k.run(ctx, &b, link.Spared, k.scriptCall(w.key, scripts.acquire, w.attempt,
-			millis(w.lease), w.holder, w.inbox, millis(w.alive), flag(w.barge), notAfter))
+		a, err := k.runConfirmed(ctx, &b, link.Spared, k.scriptCall(w.key, scripts.acquire, w.attempt,
+			millis(w.lease), w.holder, w.inbox, millis(w.alive), flag(w.barge), notAfter), w.replicas)
 		w.came(err)
-		if err != nil || a.status != statusLate {
+		switch {
+		case err == nil && a.status == statusAcquired:
+			return a, k.confirmed(ctx, w, a)
+		case err != nil || a.status != statusLate:
 			return a, err
 		}
 	}

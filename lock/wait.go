@@ -119,7 +119,7 @@ func (w *waiter) ask(ctx, values context.Context) (*hold, error) {
 // endure tells whether the wait goes on after an error: while Redis still knows of it.
 func (w *waiter) endure(ctx context.Context, err error) error {
 	waits := w.last != nil && w.locker.since(w.heard) < alive
-	if ctx.Err() != nil || !waits || isConflict(err) {
+	if ctx.Err() != nil || !waits || isConflict(err) || errors.Is(err, ErrNotReplicated) {
 		return err
 	}
 	w.place, w.ends = -1, w.locker.link.Clock.Now().Add(alive) // nothing is known: only the poll counts
@@ -163,9 +163,9 @@ func (w *waiter) nap() time.Duration {
 }
 
 // begin starts on a grant that was heard of, without asking: the claim is a lease, and its first renewal makes it
-// a whole one. It returns nil if too little is left of it, or cannot be known.
+// a whole one. It returns nil if too little is left of it, or cannot be known, or if replicas are to confirm it.
 func (w *waiter) begin(values context.Context, m message) *hold {
-	if m.token != w.token || w.fixed {
+	if m.token != w.token || w.fixed || w.replicas != nil {
 		return nil
 	}
 	c := w.locker.link.Clock

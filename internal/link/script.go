@@ -53,9 +53,12 @@ func RunAll(ctx context.Context, client redis.UniversalClient, calls []ScriptCal
 	return replies
 }
 
+// evaluator is how a script is called: by its hash, or by its text.
+type evaluator func(*redis.Script, context.Context, redis.Scripter, []string, ...any) *redis.Cmd
+
 // pipeline makes the calls with these indexes, and returns those whose script is not known.
 func pipeline(ctx context.Context, client redis.UniversalClient, calls []ScriptCall, replies []Reply, which []int,
-	eval func(*redis.Script, context.Context, redis.Scripter, []string, ...any) *redis.Cmd) (unknown []int) {
+	eval evaluator) (unknown []int) {
 	pipe := client.Pipeline()
 	cmds := make([]*redis.Cmd, len(which))
 	for n, i := range which {

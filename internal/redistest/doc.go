@@ -2,7 +2,7 @@
 // servers they run against and the faults they must survive:
 //
 //   - private redis-server or valkey-server processes ([Real], [RealOnly],
-//     [Shared], [Start]) and a three-master [Cluster];
+//     [Shared], [Start]), their replicas ([Replica]) and a three-master [Cluster];
 //   - miniredis on loopback ([Embedded]) where there is no server program;
 //   - miniredis inside a testing/synctest bubble ([Bubble]), with one [Link] a
 //     node that can be frozen, cut and refused;
