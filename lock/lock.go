@@ -62,6 +62,7 @@ func (k *Locker) since(i link.Instant) time.Duration { return time.Duration(k.li
 // acquired keeps what was granted, and tells of it. The answer is zero if a message told.
 func (k *Locker) acquired(ctx context.Context, w asking, began link.Instant, g granted, a answer) *hold {
 	h := k.hold(ctx, w, g)
+	k.noteEviction(w.key)
 	k.tell(Event{Kind: Acquired, Name: w.name, Key: w.key, Token: w.token, Fence: g.fence, Wait: k.since(began)})
 	if a.int(2) == 1 {
 		k.tell(Event{Kind: HolderLost, Name: w.name, Key: w.key, Token: w.token, Fence: g.fence, Holder: readHolder(a.text(3))})

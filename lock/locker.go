@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
@@ -19,6 +20,7 @@ type Locker struct {
 	life    *life
 	lines   lines
 	inbox   inbox
+	asked   atomic.Bool // whether the server evicts
 
 	mu    sync.Mutex // guards holds
 	holds map[string]*hold

@@ -117,8 +117,8 @@ func WithRedisTimeout(d time.Duration) Option {
 	return lockerOption(func(c *config) { c.timeout = d })
 }
 
-// WithLogger logs acquires and releases at the level of debugging, and as warnings leases that were lost and locks
-// that are held for long. It is silent if not given.
+// WithLogger logs acquires and releases at the level of debugging, and as warnings leases that were lost, locks
+// that are held for long, and once a server that may evict locks. It is silent if not given.
 func WithLogger(logger *slog.Logger) Option {
 	return lockerOption(func(c *config) { c.logger = logger })
 }

@@ -45,13 +45,9 @@ func (l *Link) RunAcked(ctx context.Context, c ScriptCall, ack Ack) (Acked, erro
 // node is a client of the master of key whose reads may take as long as d. One that reads with less patience is made over;
 // that costs it its hooks.
 func (l *Link) node(ctx context.Context, key string, d time.Duration) (redis.Cmdable, error) {
-	var node redis.Cmdable = l.Client
-	if l.cluster != nil {
-		m, err := l.cluster.MasterForKey(ctx, key)
-		if err != nil {
-			return nil, err
-		}
-		node = m
+	node, err := l.masterOf(ctx, key)
+	if err != nil {
+		return nil, err
 	}
 	c, ok := node.(interface {
 		Options() *redis.Options

@@ -72,14 +72,28 @@ func (t topology) Master(ctx context.Context, key string) string {
 	return m.Options().Addr
 }
 
+// masterOf is a client of the master of key.
+func (l *Link) masterOf(ctx context.Context, key string) (redis.Cmdable, error) {
+	if l.cluster == nil {
+		return l.Client, nil
+	}
+	return l.cluster.MasterForKey(ctx, key)
+}
+
 // TimeOf asks the master of key for its clock.
 func (l *Link) TimeOf(ctx context.Context, key string) (time.Time, error) {
-	if l.cluster == nil {
-		return l.Client.Time(ctx).Result()
-	}
-	m, err := l.cluster.MasterForKey(ctx, key)
+	m, err := l.masterOf(ctx, key)
 	if err != nil {
 		return time.Time{}, err
 	}
 	return m.Time(ctx).Result()
+}
+
+// InfoOf asks the master of key about itself.
+func (l *Link) InfoOf(ctx context.Context, key, section string) (string, error) {
+	m, err := l.masterOf(ctx, key)
+	if err != nil {
+		return "", err
+	}
+	return m.Info(ctx, section).Result()
 }
