@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -116,3 +117,6 @@ func (r *rig) now() int64 {
 func (r *rig) life() time.Duration { return r.c.PTTL(r.t.Context(), r.key).Val() }
 
 func (r *rig) raw() string { return r.c.Get(r.t.Context(), r.key).Val() }
+
+// soaks tells whether the tests may take long.
+func soaks() bool { return os.Getenv("LEVEE_SOAK") == "1" }

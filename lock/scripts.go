@@ -34,12 +34,15 @@ var scripts = struct {
 	inspect:  script("inspect"),
 }
 
-func script(name string) *redis.Script {
+func script(name string) *redis.Script { return redis.NewScript(textOf(name)) }
+
+// textOf is all that one script is made of.
+func textOf(name string) string {
 	constants := fmt.Sprintf("local SIZE, ENTRY, CAP, MAGIC, NOTOKEN, NOBODY = %d, %d, %d, '%s', '%s', '%s'\n",
 		lockSize, entrySize, queueCap, magic, noToken, holderText(""))
 	constants += fmt.Sprintf("local RETENTION, CLAIM, ALIVE = %d, %d, %d\n",
 		retention.Milliseconds(), claim.Milliseconds(), alive.Milliseconds())
-	return redis.NewScript(constants + placed(source("begin")+source(name+"_quick")+source("prelude")+source(name)))
+	return constants + placed(source("begin")+source(name+"_quick")+source("prelude")+source(name))
 }
 
 // source is the text of a file; only some scripts have a quick one.
