@@ -67,7 +67,7 @@ func (k *Locker) notAfter(ctx context.Context, b *link.Budget, key string) (micr
 		sent := clock.Now()
 		t, err := k.link.TimeOf(ctx, key)
 		if err == nil {
-			clock.Observe(master, sent, clock.Now(), t.UnixMicro())
+			k.observe(ctx, key, sent, t.UnixMicro())
 		}
 		return t.UnixMicro(), err
 	})

@@ -74,6 +74,20 @@ func TestT10WhoGivesUpAsTheLockIsGrantedPassesItOn(t *testing.T) {
 	})
 }
 
+func TestT10AHeadThatLeavesAsItBecomesOnePassesItOn(t *testing.T) {
+	var l lines
+	equal(t, "the first waits", l.join("x") != nil, false)
+	second, third := l.join("x"), l.join("x")
+	l.leave("x")
+	<-second
+	l.quit("x", second) // his context has ended too
+	select {
+	case <-third:
+	default:
+		t.Error("nobody is the head")
+	}
+}
+
 func TestT10AContextThatHasEndedGetsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server) {
 		k := s.locker()

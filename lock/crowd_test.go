@@ -166,6 +166,29 @@ func TestAWaitingProcessAsksOnceASecond(t *testing.T) {
 	})
 }
 
+func TestWhoHasNoPlaceAsksFourTimesASecond(t *testing.T) {
+	bubble(t, func(t *testing.T, s *server) {
+		nodes, _ := s.crowd(queueCap)
+		l := lock(t, s.locker(), "x")
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		wait := func(n node) { all.Go(func() { _, _ = n.Lock(ctx, "x") }) }
+		for _, n := range nodes {
+			wait(n)
+		}
+		time.Sleep(time.Second)
+		more, m := s.crowd(1)
+		wait(more[0])
+		time.Sleep(10 * time.Second)
+		if n := m.commands.Load(); n < 30 || n > 70 {
+			t.Errorf("%d commands in ten seconds", n)
+		}
+		cancel()
+		all.Wait()
+		must(t, l.Unlock(t.Context()))
+	})
+}
+
 func TestT28ThousandsOfLeasesAreRenewedInTime(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server) {
 		held := 1000

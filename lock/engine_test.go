@@ -19,7 +19,11 @@ import (
 type server struct {
 	*redistest.BubbleServer
 	t *testing.T
+	teller
+}
 
+// teller keeps what lockers tell.
+type teller struct {
 	mu     sync.Mutex // guards events
 	events []Event
 }
@@ -72,17 +76,17 @@ func (s *server) raw(name string) string {
 	return raw
 }
 
-func (s *server) hear(e Event) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.events = append(s.events, e)
+func (o *teller) hear(e Event) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.events = append(o.events, e)
 }
 
 // told counts the events of a kind.
-func (s *server) told(kind Kind) (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, e := range s.events {
+func (o *teller) told(kind Kind) (n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, e := range o.events {
 		if e.Kind == kind {
 			n++
 		}

@@ -96,6 +96,7 @@ type Reason string
 // The reasons.
 const (
 	Expired     Reason = "it ran out"
+	ClockStep   Reason = "the clock of redis was set"
 	Unreachable Reason = "redis could not be reached to renew it"
 	Taken       Reason = "somebody else has it"
 	Gone        Reason = "it is no longer in redis"

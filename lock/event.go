@@ -11,17 +11,18 @@ type Kind string
 
 // The kinds of events.
 const (
-	Acquired    Kind = "acquired"
-	Refused     Kind = "refused"      // by TryLock: busy
-	Failed      Kind = "failed"       // an attempt ended with any other error
-	Released    Kind = "released"     // given back
-	Unreleased  Kind = "unreleased"   // giving it back failed, and is tried again
-	Lost        Kind = "lost"         // the lease ended under its holder
-	NotRenewed  Kind = "not renewed"  // a renewal had no answer, and is tried again
-	HeldLong    Kind = "held long"    // for longer than WithHoldWarning
-	HolderLost  Kind = "holder lost"  // acquired from a holder that never gave it back
-	Abandoned   Kind = "abandoned"    // an attempt was given up on, and what may be left of it in Redis is removed
-	LeaseLeaked Kind = "lease leaked" // a lease was forgotten without being given back
+	Acquired     Kind = "acquired"
+	Refused      Kind = "refused"       // by TryLock: busy
+	Failed       Kind = "failed"        // an attempt ended with any other error
+	Released     Kind = "released"      // given back
+	Unreleased   Kind = "unreleased"    // giving it back failed, and is tried again
+	Lost         Kind = "lost"          // the lease ended under its holder
+	NotRenewed   Kind = "not renewed"   // a renewal had no answer, and is tried again
+	HeldLong     Kind = "held long"     // for longer than WithHoldWarning
+	HolderLost   Kind = "holder lost"   // acquired from a holder that never gave it back
+	Abandoned    Kind = "abandoned"     // an attempt was given up on, and what may be left of it in Redis is removed
+	ClockStepped Kind = "clock stepped" // Redis's clock was set, or stands still: leases may end early, or late; all are looked after
+	LeaseLeaked  Kind = "lease leaked"  // a lease was forgotten without being given back
 )
 
 // Event is one thing that happened to a lock.
@@ -39,12 +40,13 @@ type Event struct {
 
 // levels are those of the log; what is not here is for debugging.
 var levels = map[Kind]slog.Level{
-	Lost:        slog.LevelWarn,
-	Unreleased:  slog.LevelWarn,
-	NotRenewed:  slog.LevelWarn,
-	HeldLong:    slog.LevelWarn,
-	HolderLost:  slog.LevelWarn,
-	LeaseLeaked: slog.LevelWarn,
+	Lost:         slog.LevelWarn,
+	Unreleased:   slog.LevelWarn,
+	NotRenewed:   slog.LevelWarn,
+	HeldLong:     slog.LevelWarn,
+	HolderLost:   slog.LevelWarn,
+	ClockStepped: slog.LevelWarn,
+	LeaseLeaked:  slog.LevelWarn,
 }
 
 func levelOf(kind Kind) slog.Level {

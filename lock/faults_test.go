@@ -115,6 +115,26 @@ func TestT09ACommandThatIsSentTwiceLeavesNoLock(t *testing.T) {
 	})
 }
 
+func TestT09ABusyAnswerToASecondSendingIsNotTheLastOfIt(t *testing.T) {
+	bubble(t, func(t *testing.T, s *server) {
+		a, b := s.node(), s.node()
+		l := lock(t, b.Locker, "x")
+		lock(t, a.Locker, "warm").Unlock(t.Context())
+		a.wire.Freeze()
+		answer := make(chan error)
+		go func() {
+			_, err := a.TryLock(t.Context(), "x")
+			answer <- err
+		}()
+		time.Sleep(50 * time.Millisecond)
+		a.wire.Cut()
+		a.wire.Thaw()
+		is(t, "answer to the second", <-answer, ErrBusy)
+		equal(t, "what may come of the first is removed", s.told(Abandoned), 1)
+		must(t, l.Unlock(t.Context()))
+	})
+}
+
 func TestT09WhatIsSentTooLateIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server) {
 		a := s.node()

@@ -89,17 +89,21 @@ func (h *hold) judge(r link.Reply) link.Verdict {
 		h.noteForgotten()
 		return link.Verdict{Held: true}
 	}
-	return link.Verdict{Lost: lostFor(a)}
+	return link.Verdict{Lost: h.lostFor(a)}
 }
 
 // reasons are the server's words for why a lease is gone.
 var reasons = map[string]Reason{"expired": Expired, "taken": Taken, "broken": Broken, "gone": Gone, "foreign": Overwritten}
 
-// lostFor reads why a lease was lost.
-func lostFor(a answer) *LostError {
+// lostFor reads why a lease was lost. One that has ended in Redis before it could, by our clock, has ended by a
+// clock that was set.
+func (h *hold) lostFor(a answer) *LostError {
 	e := &LostError{Reason: reasons[a.text(0)]}
-	if e.Reason == Taken {
+	switch {
+	case e.Reason == Taken:
 		e.By = a.int(1)
+	case e.Reason == Expired && h.link.Clock.Until(h.ends()) > 0:
+		e.Reason = ClockStep
 	}
 	return e
 }

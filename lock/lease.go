@@ -114,7 +114,7 @@ func (h *hold) refresh(ctx context.Context) error {
 	case err != nil:
 		return err
 	case a.status != statusHeld:
-		return h.gone(lostFor(a))
+		return h.gone(h.lostFor(a))
 	}
 	h.link.Leases.Extended(h.renewal, a.sent)
 	return nil

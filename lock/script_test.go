@@ -56,13 +56,17 @@ func TestT32WhatIsNoLockIsNeverTouched(t *testing.T) {
 	onServers(t, func(r *rig) {
 		r.acquire("a", acquiring{})
 		whole := r.raw()
+		r.release("a")
+		free := r.raw()
 		for situation, text := range map[string]string{
-			"another format": strings.Replace(whole, magic, "LVK2", 1),
-			"cut":            whole[:len(whole)-1],
-			"longer":         whole + "x",
-			"foreign":        "somebody's",
-			"empty":          "",
-			"no number":      strings.Replace(whole, whole[lockOffsets[fFence]:lockOffsets[fSince]], "not a number!", 1),
+			"another format, free": strings.Replace(free, magic, "LVK2", 1),
+			"no number, free":      strings.Replace(free, free[lockOffsets[fFence]:lockOffsets[fSince]], "not a number!", 1),
+			"another format":       strings.Replace(whole, magic, "LVK2", 1),
+			"cut":                  whole[:len(whole)-1],
+			"longer":               whole + "x",
+			"foreign":              "somebody's",
+			"empty":                "",
+			"no number":            strings.Replace(whole, whole[lockOffsets[fFence]:lockOffsets[fSince]], "not a number!", 1),
 		} {
 			must(r.t, r.c.Set(r.t.Context(), r.key, text, time.Hour).Err())
 			equal(r.t, situation+": acquire", r.waits("b").status, statusForeign)

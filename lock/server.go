@@ -94,7 +94,7 @@ func (k *Locker) runConfirmed(ctx context.Context, b *link.Budget, class link.Cl
 		}
 		a, err = readAnswer(acked.Values, sent)
 		a.acked = acked
-		k.link.Clock.Observe(k.link.Master(ctx, call.Key), sent, k.link.Clock.Now(), a.micros)
+		k.observe(ctx, call.Key, sent, a.micros)
 		return a, err
 	})
 	switch {
@@ -104,6 +104,17 @@ func (k *Locker) runConfirmed(ctx context.Context, b *link.Budget, class link.Cl
 		return a, kindOf(call.Key, err)
 	}
 	return a, nil
+}
+
+// observe learns the time from an answer. If the clock was set, leases may have ended before they should: all are
+// looked after.
+func (k *Locker) observe(ctx context.Context, key string, sent link.Instant, micros int64) {
+	step := k.link.Clock.Observe(k.link.Master(ctx, key), sent, k.link.Clock.Now(), micros)
+	if step != 0 {
+		k.link.Leases.Hurry()
+		k.tell(Event{Kind: ClockStepped, Name: strings.TrimPrefix(key, k.config.prefix), Key: key,
+			Err: fmt.Errorf("lock: the clock of redis was set, by %v or more", step)})
+	}
 }
 
 func conflict(key string) error { return fmt.Errorf("%w: key %q", ErrConflict, key) }

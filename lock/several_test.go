@@ -225,24 +225,30 @@ func TestALockMayBeBrokenByItsFence(t *testing.T) {
 }
 
 func TestAGrantThatIsBrokenIsWaitedForAnew(t *testing.T) {
-	bubble(t, func(t *testing.T, s *server) {
-		a, b, c := s.node(), s.node(), s.node()
-		l := lock(t, a.Locker, "x")
-		got := make(chan *Lease)
-		go func() { got <- lock(t, b.Locker, "x") }()
-		time.Sleep(100 * time.Millisecond)
-		b.wire.Freeze()
-		must(t, l.Unlock(t.Context()))
-		state, err := c.Inspect(t.Context(), "x")
-		must(t, err)
-		equal(t, "granted", state.Granted, true)
-		broken, err := c.Break(t.Context(), "x", state.Fence)
-		must(t, err)
-		equal(t, "broken", broken, true)
-		b.wire.Thaw()
-		must(t, (<-got).Unlock(t.Context()))
-		equal(t, "free", s.free("x"), true)
-	})
+	for situation, option := range map[string]LockOption{"told of it": WithWait(time.Minute), "asking": WithoutRenewal()} {
+		t.Run(situation, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *server) {
+				a, b, c := s.node(), s.node(), s.node()
+				l := lock(t, a.Locker, "x")
+				got := make(chan *Lease)
+				go func() { got <- lock(t, b.Locker, "x", WithWait(time.Minute), option) }()
+				time.Sleep(100 * time.Millisecond)
+				b.wire.Freeze()
+				must(t, l.Unlock(t.Context()))
+				state, err := c.Inspect(t.Context(), "x")
+				must(t, err)
+				equal(t, "granted", state.Granted, true)
+				broken, err := c.Break(t.Context(), "x", state.Fence)
+				must(t, err)
+				equal(t, "broken", broken, true)
+				b.wire.Thaw()
+				began := time.Now()
+				must(t, (<-got).Unlock(t.Context()))
+				equal(t, "took", time.Since(began), 0)
+				equal(t, "free", s.free("x"), true)
+			})
+		})
+	}
 }
 
 func TestAWaitIsBoundedByItsTime(t *testing.T) {

@@ -99,7 +99,7 @@ func (w *twin) grant(us int64, counted bool, me string) bool {
 		}
 		w.own(us, stateGranted, head.token, claim.Milliseconds(), head.holder)
 		if head.inbox == w.heard {
-			w.sent = append(w.sent, fmt.Sprintf("%s%013x%011x", w.token, w.fence, w.ends))
+			w.sent = append(w.sent, grantText(w.token, w.fence, w.ends, ""))
 		}
 		if head.inbox == noToken || head.inbox == w.heard || !counted {
 			return true

@@ -9,7 +9,8 @@ const (
 	inRebuild = "./rebuild"
 	inLink    = "./internal/link"
 	inLoader  = "./loader"
+	inLock    = "./lock"
 )
 
 // mutants are all of them, sorted by the room whose guard is taken out.
-var mutants = slices.Concat(scriptMutants, nodeMutants, newsMutants, endsMutants, localMutants, linkMutants)
+var mutants = slices.Concat(scriptMutants, nodeMutants, newsMutants, endsMutants, localMutants, linkMutants, lockMutants)

@@ -15,6 +15,9 @@ func (i Instant) Add(d time.Duration) Instant { return i + Instant(d) }
 // to it. Wall clocks take no part: nodes whose wall clocks are off behave the same.
 type Clock struct {
 	born time.Time
+	// Wall is the wall clock in ns, for the only question that it answers: whether the machine has slept.
+	// It is set before the first use.
+	Wall func() int64
 
 	mu      sync.RWMutex // guards offsets
 	offsets map[string]offset
@@ -25,17 +28,21 @@ type Clock struct {
 type offset struct {
 	low, high int64
 	at        Instant
+	stepped   time.Duration // by what has been noticed and not told yet: a clock that stands still steps back with each answer
 }
 
 const (
 	offsetLife = 30 * time.Second // an older sample is not trusted: clocks drift
-	driftShare = 100              // clocks run within one part in this many of each other
+	leastStep  = 50 * time.Millisecond
+	driftShare = 100 // clocks run within one part in this many of each other
 )
 
 // NewClock returns a clock that starts at zero.
 func NewClock() *Clock {
-	return &Clock{born: time.Now(), offsets: map[string]offset{}}
+	return &Clock{born: time.Now(), Wall: wall, offsets: map[string]offset{}}
 }
+
+func wall() int64 { return time.Now().UnixNano() }
 
 // Now is the current instant.
 func (c *Clock) Now() Instant { return Instant(time.Since(c.born)) }
@@ -44,26 +51,42 @@ func (c *Clock) Now() Instant { return Instant(time.Since(c.born)) }
 func (c *Clock) Until(i Instant) time.Duration { return time.Duration(i - c.Now()) }
 
 // Observe learns from an answer of master that was sent for at sent, came at received, and
-// carried the server's time in microseconds.
-func (c *Clock) Observe(master string, sent, received Instant, serverMicros int64) {
+// carried the server's time in microseconds. It returns by how much the server's clock has been set since
+// the answers that were believed so far, at the least; 0 if that is next to nothing.
+func (c *Clock) Observe(master string, sent, received Instant, serverMicros int64) (step time.Duration) {
 	s := serverMicros * 1000
 	sample := offset{low: s - int64(received), high: s - int64(sent) + 1000, at: received}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if old, ok := c.offsets[master]; !ok || old.yields(sample) {
-		c.offsets[master] = sample
+	old, known := c.offsets[master]
+	set := time.Duration(0)
+	if known {
+		set = old.step(sample)
+		sample.stepped = old.stepped + set
 	}
+	if known && set == 0 && !old.yields(sample) {
+		return 0
+	}
+	if sample.stepped.Abs() >= leastStep {
+		step, sample.stepped = sample.stepped, 0
+	}
+	c.offsets[master] = sample
+	return step
 }
 
-// yields tells whether a newer sample is the better one: it is tighter, the old one has aged,
-// or the two contradict each other since one of the clocks was set.
+// yields tells whether a newer sample is the better one: it is tighter, or the old one has aged.
 func (o offset) yields(sample offset) bool {
-	age := max(int64(sample.at-o.at), 0) // answers may be reported in another order
-	slack := age / driftShare
-	return age > int64(offsetLife) ||
-		sample.high-sample.low <= o.high-o.low+2*slack ||
-		sample.low > o.high+slack || sample.high < o.low-slack
+	return sample.age(o) > int64(offsetLife) || sample.high-sample.low <= o.high-o.low+2*sample.age(o)/driftShare
 }
+
+// step is by how much the two contradict each other since one of the clocks was set.
+func (o offset) step(sample offset) time.Duration {
+	slack := sample.age(o) / driftShare
+	return time.Duration(max(sample.low-o.high-slack, 0) + min(sample.high-o.low+slack, 0))
+}
+
+// age is how much younger o is than an older one; answers may be reported in another order.
+func (o offset) age(older offset) int64 { return max(int64(o.at-older.at), 0) }
 
 // ServerMicros is the time of master's clock at i, by the middle of what is known; ok is
 // false if no answer of master has been observed lately.

@@ -89,8 +89,8 @@ func (r *Renewal) wakes() Instant {
 }
 
 // endsAt notes the end of the lease, on both clocks.
-func (r *Renewal) endsAt(ends, now Instant) {
-	r.ends, r.wall = ends, time.Now().Add(time.Duration(ends-now)).UnixNano()
+func (r *Renewal) endsAt(ends Instant, c *Clock) {
+	r.ends, r.wall = ends, c.Wall()+int64(c.Until(ends))
 }
 
 // dueAt notes when it is to be renewed.
@@ -136,7 +136,7 @@ func (n *Renewer) Add(r *Renewal) {
 	if r.Due == 0 {
 		r.Due = r.Sent.Add(r.Every)
 	}
-	r.endsAt(r.Ends, n.link.Clock.Now())
+	r.endsAt(r.Ends, n.link.Clock)
 	r.dueAt(r.Due)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -268,7 +268,7 @@ func (n *Renewer) renew(ctx context.Context, batch []*Renewal) {
 
 func (n *Renewer) renewed(r *Renewal, sent Instant) {
 	n.mu.Lock()
-	r.endsAt(Deadline(sent, r.Lease), n.link.Clock.Now())
+	r.endsAt(Deadline(sent, r.Lease), n.link.Clock)
 	n.mu.Unlock()
 	n.again(r, r.Every)
 }
@@ -296,7 +296,7 @@ func (n *Renewer) Extended(r *Renewal, sent Instant) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if _, held := n.held[r]; held {
-		r.endsAt(max(r.ends, Deadline(sent, r.Lease)), n.link.Clock.Now())
+		r.endsAt(max(r.ends, Deadline(sent, r.Lease)), n.link.Clock)
 		n.lookLocked(r)
 	}
 }
@@ -350,5 +350,5 @@ func (n *Renewer) Ends(r *Renewal) Instant {
 func (n *Renewer) Slept(r *Renewal) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return time.Now().UnixNano() >= r.wall
+	return n.link.Clock.Wall() >= r.wall
 }

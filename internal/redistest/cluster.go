@@ -59,7 +59,7 @@ func (c *Cluster3) stopAfter(t TB, err error) *Cluster3 {
 func StartCluster(args ...string) (*Cluster3, error) {
 	c := &Cluster3{}
 	for i := range c.nodes {
-		s, err := startDaemonOn(freeClusterPort, clusterArgs(args))
+		s, err := startDaemonOn(freeClusterPort, Options{Args: clusterArgs(args)})
 		if err != nil {
 			return nil, errors.Join(err, c.Stop())
 		}
@@ -102,7 +102,7 @@ func (c *Cluster3) replicate(args []string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*startTimeout)
 	defer cancel()
 	for i, master := range c.nodes {
-		s, err := startDaemonOn(freeClusterPort, args)
+		s, err := startDaemonOn(freeClusterPort, Options{Args: args})
 		if err != nil {
 			return err
 		}

@@ -21,22 +21,23 @@ type daemon struct {
 	dir   string
 	port  int
 	args  []string
+	env   []string
 	child *child
 	kind  string
 }
 
-func startDaemon(args []string) (*Server, error) {
-	return startDaemonOn(freePort, args)
+func startDaemon(o Options) (*Server, error) {
+	return startDaemonOn(freePort, o)
 }
 
 // startDaemonOn tries several ports: a free one may be taken by somebody else
 // before the server binds it.
-func startDaemonOn(pick func() (int, error), args []string) (*Server, error) {
+func startDaemonOn(pick func() (int, error), o Options) (*Server, error) {
 	bin, err := findServer()
 	if err != nil {
 		return nil, err
 	}
-	d := &daemon{bin: bin, args: args}
+	d := &daemon{bin: bin, args: o.Args, env: o.Env}
 	for range 5 {
 		if d.port, err = pick(); err != nil {
 			return nil, err
@@ -80,6 +81,7 @@ func (d *daemon) run() error {
 	defer log.Close()
 	cmd := exec.Command(d.bin, d.arguments()...)
 	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), d.env...)
 	if d.child, err = startChild(cmd); err != nil {
 		d.child = nil
 		return fmt.Errorf("redistest: start %s: %w", d.bin, err)

@@ -28,7 +28,7 @@ func startReplica(addr string, args []string) (*Server, error) {
 	if err := (&Server{addr: addr}).use(hurrySync); err != nil {
 		return nil, err
 	}
-	s, err := startDaemon(append([]string{"--replicaof", host + " " + port}, args...))
+	s, err := startDaemon(Options{Args: append([]string{"--replicaof", host + " " + port}, args...)})
 	if err != nil {
 		return nil, err
 	}

@@ -23,6 +23,8 @@ type Options struct {
 	Args []string
 	// Private asks for a process of one's own, also if REDIS_ADDR is set.
 	Private bool
+	// Env ("K=V") is added to the environment of a private server.
+	Env []string
 }
 
 // Server is a running server that belongs to the caller, or a database of one
@@ -51,10 +53,10 @@ type host interface {
 // answers; [ErrNoServer] if there is none. The caller must call Stop.
 func Start(o Options) (*Server, error) {
 	addr := os.Getenv("REDIS_ADDR")
-	if addr != "" && !o.Private && len(o.Args) == 0 {
+	if addr != "" && !o.Private && len(o.Args)+len(o.Env) == 0 {
 		return claimDatabase(addr)
 	}
-	return startDaemon(o.Args)
+	return startDaemon(o)
 }
 
 // StartAny is Start, or [Embedded] where there is no real server. Kind and

@@ -62,7 +62,7 @@ func startSharedLocked() error {
 	if shared.server != nil {
 		return nil
 	}
-	s, err := startDaemon([]string{"--databases", strconv.Itoa(sharedDatabases)})
+	s, err := startDaemon(Options{Args: []string{"--databases", strconv.Itoa(sharedDatabases)}})
 	if err != nil {
 		return err
 	}
