@@ -125,9 +125,6 @@ func (r *recorder) read(cmd redis.Cmder) (do step, ok bool) {
 	}
 	do.key, args = fmt.Sprint(args[3]), args[4:]
 	do.token = fmt.Sprint(args[0])
-	if a, ok := args[0].(*attempt); ok {
-		do.token = a.token
-	}
 	if do.kind != toRelease {
 		do.lease = args[3].(int64)
 	}

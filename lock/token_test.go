@@ -2,6 +2,7 @@ package lock
 
 import (
 	"encoding/base64"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -38,4 +39,10 @@ func TestNoTokenComesTwice(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// A hook that prints commands, as those for tracing do, must not read what is written meanwhile.
+func TestAnAttemptIsPrintedAsItsToken(t *testing.T) {
+	a := newAttempt()
+	equal(t, "printed", fmt.Sprint(a), a.token)
 }

@@ -1,6 +1,7 @@
 package rebuild
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -347,4 +348,9 @@ func TestAStartLiesAboveWhatTheEntryRemembers(t *testing.T) {
 			equal(r.t, tc.situation+": start", answer.Entry.Start, want)
 		}
 	})
+}
+
+// A hook that prints commands, as those for tracing do, must not read what is written meanwhile.
+func TestAnAttemptIsPrintedAsItsToken(t *testing.T) {
+	equal(t, "printed", fmt.Sprint(&attempt{token: "t"}), "t")
 }

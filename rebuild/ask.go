@@ -24,6 +24,9 @@ func (a *attempt) MarshalBinary() ([]byte, error) {
 	return []byte(a.token), nil
 }
 
+// String is for those who print commands, such as tracing: else they would read the count while it is written.
+func (a *attempt) String() string { return a.token }
+
 // Refused takes back one that the server has answered without having done anything.
 func (a *attempt) Refused() { a.sent.Add(-1) }
 
