@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -238,22 +237,4 @@ func moveSlot(t *testing.T, cluster *redistest.Cluster3, key string, from int) (
 		must(t, c.Do(ctx, "cluster", "setslot", slot, "node", ids[target]).Err())
 	}
 	return to
-}
-
-func TestT35TheLockWorksUnderBothProtocolsAndWithFewRights(t *testing.T) {
-	s := redistest.RealOnly(t)
-	rights := strings.Fields("acl setuser few on >p resetkeys ~lk:* resetchannels &lk:* -@all +eval +evalsha +time +get +set +pexpire +append +setrange +publish +subscribe +unsubscribe +ping +hello +client")
-	args := make([]any, len(rights))
-	for i, r := range rights {
-		args[i] = r
-	}
-	must(t, s.Client(t).Do(t.Context(), args...).Err())
-	for _, protocol := range []int{2, 3} {
-		edit := func(o *redis.Options) { o.Protocol, o.Username, o.Password = protocol, "few", "p" }
-		a, b := onReal(t, s.Client(t, edit)), onReal(t, s.Client(t, edit))
-		turns(t, fmt.Sprint("under ", protocol), 20, 20*time.Second, a, b)
-		l := lock(t, a, "x", WithLease(300*time.Millisecond))
-		<-time.After(600 * time.Millisecond) // of renewals
-		must(t, l.Unlock(t.Context()))
-	}
 }

@@ -99,7 +99,7 @@ var lockMutants = []mutant{
 		"if !ok || c.Until(ends) < enough {", "if !ok {",
 		inLock, "TestAGrantOfWhichLittleIsLeft"},
 	{"lock: a lease that is not renewed begins with a claim", "lock/wait.go",
-		"if m.token != w.token || w.fixed {", "if m.token != w.token {",
+		"m.token != w.token || w.fixed ||", "m.token != w.token ||",
 		inLock, "TestAGrantedLeaseThatIsNotRenewed"},
 	{"lock: a line loses its head", "lock/line.go",
 		"	if i < 0 {\n		l.leave(name)\n	}\n", "",

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -22,6 +23,7 @@ type daemon struct {
 	port  int
 	args  []string
 	env   []string
+	conf  []string // a file, or none
 	child *child
 	kind  string
 }
@@ -38,6 +40,9 @@ func startDaemonOn(pick func() (int, error), o Options) (*Server, error) {
 		return nil, err
 	}
 	d := &daemon{bin: bin, args: o.Args, env: o.Env}
+	if o.config != "" {
+		d.conf = []string{o.config}
+	}
 	for range 5 {
 		if d.port, err = pick(); err != nil {
 			return nil, err
@@ -91,14 +96,14 @@ func (d *daemon) run() error {
 
 // arguments come after --port and the rest, so that the caller's win.
 func (d *daemon) arguments() []string {
-	return append([]string{
+	return slices.Concat(d.conf, []string{
 		"--port", strconv.Itoa(d.port),
 		"--bind", "127.0.0.1",
 		"--save", "",
 		"--appendonly", "no",
 		"--daemonize", "no",
 		"--dir", d.dir,
-	}, d.args...)
+	}, d.args)
 }
 
 // await returns when this very process answers on the port, not another one

@@ -25,6 +25,8 @@ type Options struct {
 	Private bool
 	// Env ("K=V") is added to the environment of a private server.
 	Env []string
+
+	config string // a file; it comes before all arguments
 }
 
 // Server is a running server that belongs to the caller, or a database of one
