@@ -9,11 +9,16 @@ import (
 // the lease ends. The lock is given back after the body has returned, or has panicked or ended its goroutine: so commit
 // in it what others are to see. The error is the body's, joined with an [ErrLost] if the lease had ended before,
 // or with what else came of giving it back.
-func (k *Locker) Do(ctx context.Context, name string, body func(context.Context, *Lease) error, options ...LockOption) (err error) {
+func (k *Locker) Do(ctx context.Context, name string, body func(context.Context, *Lease) error, options ...LockOption) error {
 	l, err := k.Lock(ctx, name, options...)
 	if err != nil {
 		return err
 	}
+	return l.do(ctx, body)
+}
+
+// do runs body under the lease, and gives it back.
+func (l *Lease) do(ctx context.Context, body func(context.Context, *Lease) error) (err error) {
 	within, end := l.hold.within(ctx)
 	defer func() {
 		end()

@@ -13,6 +13,7 @@ type Kind string
 const (
 	Acquired     Kind = "acquired"
 	Refused      Kind = "refused"       // by TryLock: busy
+	Repeated     Kind = "repeated"      // a Once has run this already
 	Failed       Kind = "failed"        // an attempt ended with any other error
 	Released     Kind = "released"      // given back
 	Unreleased   Kind = "unreleased"    // giving it back failed, and is tried again
@@ -33,7 +34,7 @@ type Event struct {
 	Token  string
 	Fence  int64
 	Holder Holder        // Refused, HolderLost: the other one
-	Wait   time.Duration // Acquired, Refused, Failed: how long it took
+	Wait   time.Duration // Acquired, Refused, Repeated, Failed: how long it took
 	Hold   time.Duration // what comes after Acquired: how long it has been held
 	Err    error
 }

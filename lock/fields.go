@@ -57,8 +57,9 @@ var queueFields = []field{
 }
 
 const (
-	magic   = "LVK1" // with the number of the format
-	noToken = "......................"
+	magic     = "LVK1" // with the number of the format
+	magicDone = "LVO1" // of what a Once has run
+	noToken   = "......................"
 )
 
 // States of a lock.

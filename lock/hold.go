@@ -25,6 +25,8 @@ type hold struct {
 
 	forgotten atomic.Bool // by who held it
 
+	outcome string // of what a Once has run under it; set before it is given back
+
 	once   sync.Once // giving back
 	result error     // of it; read only after once
 

@@ -48,6 +48,8 @@ func (k *Locker) try(ctx context.Context, name string, s *settings) (*Lease, err
 		return nil, k.failed(ctx, w, began, err)
 	case a.status == statusAcquired:
 		return k.acquired(ctx, w, began, granted{fence: a.int(0), sent: a.sent}, a).lease(), nil
+	case a.status == statusDone:
+		return nil, k.repeated(w, began, a)
 	}
 	if w.doubtful() { // go-redis has sent it twice
 		k.abandon(name, w.attempt)

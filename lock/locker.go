@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -31,9 +32,13 @@ type Locker struct {
 // of the options come in one error.
 func New(client redis.UniversalClient, options ...Option) (*Locker, error) {
 	c, err := newConfig(options)
-	if err != nil {
+	if err := errors.Join(err, unless(!c.once(), "WithWindow: only a Once has one")); err != nil {
 		return nil, err
 	}
+	return open(client, c)
+}
+
+func open(client redis.UniversalClient, c *config) (*Locker, error) {
 	l, err := link.Open(client)
 	if err != nil {
 		return nil, err
@@ -74,17 +79,21 @@ func (k *Locker) Close() error {
 		return nil
 	}
 	k.inbox.close()
+	if !k.config.once() { // what that runs is its work, which comes to an end
+		k.finishAll()
+	}
+	k.life.work.Wait()
+	k.finishAll() // of callers who were about to return
+	k.link.Close()
+	return nil
+}
+
+func (k *Locker) finishAll() {
 	var all sync.WaitGroup
 	for _, h := range k.held() {
 		all.Go(func() { h.finish(context.Background(), ErrClosed) })
 	}
 	all.Wait()
-	k.life.work.Wait()
-	for _, h := range k.held() { // of callers who were about to return
-		h.finish(context.Background(), ErrClosed)
-	}
-	k.link.Close()
-	return nil
 }
 
 // held are the holds that there are.

@@ -39,6 +39,7 @@ func (o lockOption) set(s *settings)       { o(s) }
 type config struct {
 	settings
 	prefix   string
+	window   time.Duration // of a Once; 0 for locks
 	timeout  time.Duration
 	logger   *slog.Logger
 	observer func(Event)
@@ -107,9 +108,15 @@ func WithBarge() LockOption {
 	return lockOption(func(s *settings) { s.barge = true })
 }
 
-// WithPrefix sets what the keys begin with, lk: if not given, and so what locks are common.
+// WithPrefix sets what the keys begin with, and so what locks are common: lk: if not given, once: for a [Once].
 func WithPrefix(prefix string) Option {
 	return lockerOption(func(c *config) { c.prefix = prefix })
+}
+
+// WithWindow sets for how long a [Once] remembers what has run: 24 h if not given, from 1 s to a year. It must cover the
+// time within which the same id may come again.
+func WithWindow(d time.Duration) Option {
+	return lockerOption(func(c *config) { c.window = d })
 }
 
 // WithRedisTimeout bounds one call of Redis, whatever the client's own timeouts are: 500 ms if not given.
@@ -142,6 +149,9 @@ func newConfig(options []Option) (*config, error) {
 	}
 	return c, errors.Join(c.validate(), c.settings.complete())
 }
+
+// once tells whether it is that of a [Once].
+func (c *config) once() bool { return c.window != 0 }
 
 var prefixes = regexp.MustCompile(`^[A-Za-z0-9._:{}-]+$`)
 

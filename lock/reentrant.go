@@ -1,14 +1,16 @@
 package lock
 
-import "context"
+import (
+	"context"
+	"iter"
+)
 
 // again returns another lease of the lock that ctx is under already, if that is what s allows and it lives; else nil.
 func (k *Locker) again(ctx context.Context, name string, s *settings) *Lease {
 	if !s.reentrant {
 		return nil
 	}
-	h, ok := ctx.Value(holding{}).(*hold)
-	for ; ok; h, ok = h.outer() {
+	for h := range holdsOf(ctx) {
 		if h.locker == k && h.name == name && h.join() {
 			return h.lease()
 		}
@@ -16,10 +18,17 @@ func (k *Locker) again(ctx context.Context, name string, s *settings) *Lease {
 	return nil
 }
 
-// outer is the hold under which h was taken.
-func (h *hold) outer() (*hold, bool) {
-	o, ok := h.parent.Value(holding{}).(*hold)
-	return o, ok
+// holdsOf are the holds that ctx is under, the innermost first.
+func holdsOf(ctx context.Context) iter.Seq[*hold] {
+	return func(yield func(*hold) bool) {
+		for {
+			h, ok := ctx.Value(holding{}).(*hold)
+			if !ok || !yield(h) {
+				return
+			}
+			ctx = h.parent
+		}
+	}
 }
 
 // join counts one more lease; false if the hold has ended.

@@ -26,23 +26,34 @@ const (
 // scripts are ready to run on any server from Redis 6.0 up.
 var scripts = struct {
 	acquire, renew, release, breaking, inspect *redis.Script
+	start, store, forget                       *redis.Script // of a Once
 }{
 	acquire:  script("acquire"),
 	renew:    script("renew"),
 	release:  script("release"),
 	breaking: script("break"),
 	inspect:  script("inspect"),
+	start:    redis.NewScript(text("begin", "done", "start", "acquire_quick", "prelude", "acquire")),
+	store:    redis.NewScript(text("begin", "done", "prelude", "store")),
+	forget:   redis.NewScript(text("begin", "done", "prelude", "forget")),
 }
 
 func script(name string) *redis.Script { return redis.NewScript(textOf(name)) }
 
-// textOf is all that one script is made of.
-func textOf(name string) string {
-	constants := fmt.Sprintf("local SIZE, ENTRY, CAP, MAGIC, NOTOKEN, NOBODY = %d, %d, %d, '%s', '%s', '%s'\n",
-		lockSize, entrySize, queueCap, magic, noToken, holderText(""))
+// textOf is all that one script of locks is made of.
+func textOf(name string) string { return text("begin", name+"_quick", "prelude", name) }
+
+// text is a script that is made of these files.
+func text(files ...string) string {
+	constants := fmt.Sprintf("local SIZE, ENTRY, CAP, MAGIC, DONE, NOTOKEN, NOBODY = %d, %d, %d, '%s', '%s', '%s', '%s'\n",
+		lockSize, entrySize, queueCap, magic, magicDone, noToken, holderText(""))
 	constants += fmt.Sprintf("local RETENTION, CLAIM, ALIVE = %d, %d, %d\n",
 		retention.Milliseconds(), claim.Milliseconds(), alive.Milliseconds())
-	return constants + placed(source("begin")+source(name+"_quick")+source("prelude")+source(name))
+	var all strings.Builder
+	for _, name := range files {
+		all.WriteString(source(name))
+	}
+	return constants + placed(all.String())
 }
 
 // source is the text of a file; only some scripts have a quick one.

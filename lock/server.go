@@ -27,6 +27,7 @@ const (
 	statusBroken    = "broken"
 	statusOther     = "other"
 	statusSeen      = "seen"
+	statusDone      = "done"
 )
 
 // answer is what a script said: status, server time, and what else it has to say.
@@ -157,7 +158,7 @@ func (k *Locker) acquire(ctx context.Context, w asking) (answer, error) {
 		if err != nil {
 			return answer{}, err
 		}
-		a, err := k.runConfirmed(ctx, &b, link.Spared, k.scriptCall(w.key, scripts.acquire, w.attempt,
+		a, err := k.runConfirmed(ctx, &b, link.Spared, k.scriptCall(w.key, k.config.taking(), w.attempt,
 			millis(w.lease), w.holder, w.inbox, millis(w.alive), flag(w.barge), notAfter), w.replicas)
 		w.came(err)
 		switch {
@@ -168,6 +169,14 @@ func (k *Locker) acquire(ctx context.Context, w asking) (answer, error) {
 		}
 	}
 	return answer{}, errLate
+}
+
+// taking is the script that takes a lock.
+func (c *config) taking() *redis.Script {
+	if c.once() {
+		return scripts.start
+	}
+	return scripts.acquire
 }
 
 func (k *Locker) release(ctx context.Context, key, token string) (answer, error) {

@@ -49,6 +49,9 @@ func (h *hold) giveBack(ctx context.Context, left time.Duration) error {
 	if h.attempt.doubtful() {
 		defer h.locker.life.asideOrNow(func() { h.locker.releaseLate(context.Background(), h.key, h.attempt) })
 	}
+	if h.outcome != "" {
+		return h.store(ctx, left)
+	}
 	lost, _ := errors.AsType[*LostError](context.Cause(h.ctx))
 	if lost != nil { // what is left of it in Redis is in nobody's way once its lease has ended, but that may be later
 		h.releaseUntil(left)
@@ -71,12 +74,20 @@ func (h *hold) giveBack(ctx context.Context, left time.Duration) error {
 
 // releaseUntil releases behind the caller's back, again and again for as long as the lease may live.
 func (h *hold) releaseUntil(left time.Duration) {
+	h.insist(left, func(ctx context.Context) error {
+		_, err := h.locker.release(ctx, h.key, h.Token)
+		return err
+	})
+}
+
+// insist does behind the caller's back what has to reach Redis, again and again for as long as the lease may live.
+func (h *hold) insist(left time.Duration, do func(context.Context) error) {
 	k := h.locker
 	ends := k.link.Clock.Now().Add(left)
 	k.life.aside(func() {
-		_, err := k.release(context.Background(), h.key, h.Token)
+		err := do(context.Background())
 		for pause := 100 * time.Millisecond; err != nil && k.link.Clock.Now() < ends && !k.life.sleep(pause); pause = min(2*pause, time.Second) {
-			_, err = k.release(context.Background(), h.key, h.Token)
+			err = do(context.Background())
 		}
 	})
 }

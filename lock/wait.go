@@ -59,6 +59,9 @@ func (k *Locker) wait(ctx context.Context, name string, s *settings) (*Lease, er
 
 // out is what a wait comes to that has failed. A holder that was heard of is named.
 func (w *waiter) out(ctx context.Context, err error) error {
+	if isDone(err) {
+		return err
+	}
 	if w.sent.Load() == 0 && !w.silent.Load() {
 		w.alive = 0 // nothing was asked for
 	}
@@ -107,6 +110,8 @@ func (w *waiter) ask(ctx, values context.Context) (*hold, error) {
 		return nil, w.endure(ctx, err)
 	case a.status == statusAcquired:
 		return w.locker.acquired(values, w.asking, w.began, granted{fence: a.int(0), sent: a.sent}, a), nil
+	case a.status == statusDone:
+		return nil, w.locker.repeated(w.asking, w.began, a)
 	case a.status == statusAbandoned: // a grant was broken before it was heard of
 		w.renew()
 		return nil, nil

@@ -53,6 +53,16 @@ local function own(l, state, owner, lease, holder)
   write(l)
 end
 
+-- lost answers one who does not have the lock any more.
+local function lost(l)
+  local why = 'taken'
+  if l.absent then why = 'gone'
+  elseif l.token == token then why = 'expired'
+  elseif l.released == token then why = 'broken'
+  elseif l.state == 'F' then why = 'gone' end
+  return {'lost', us, why, l.fence, l.holder}
+end
+
 -- place finds a token in the queue: 0 is the head.
 local function place(queue, waiter)
   local from = 1

@@ -7,9 +7,4 @@ if l.held and l.token == token then
   prolong(l, lease)
   return {'held', us, l.ends}
 end
-local why = 'taken'
-if l.absent then why = 'gone'
-elseif l.token == token then why = 'expired'
-elseif l.released == token then why = 'broken'
-elseif l.state == 'F' then why = 'gone' end
-return {'lost', us, why, l.fence, l.holder}
+return lost(l)
