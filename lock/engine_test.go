@@ -108,7 +108,7 @@ func is(t *testing.T, what string, err, want error) {
 	if !errors.Is(err, want) {
 		t.Errorf("%s: got %v, want %v", what, err, want)
 	}
-	for _, other := range []error{ErrBusy, ErrWaitTimeout, ErrUnavailable, ErrNotReplicated, ErrConflict, ErrLost, ErrMaxHold, ErrReleased, ErrClosed} {
+	for _, other := range []error{ErrBusy, ErrWaitTimeout, ErrUnavailable, ErrNotReplicated, ErrConflict, ErrLost, ErrMaxHold, ErrReleased, ErrClosed, ErrInProgress, ErrRecursive} {
 		if want != other && errors.Is(err, other) {
 			t.Errorf("%s: %v is a %v too", what, err, other)
 		}

@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -58,6 +59,7 @@ type child struct {
 	*Locker
 	client *redis.Client
 	lease  *Lease
+	once   *Once[string]
 }
 
 func nodeMain() {
@@ -68,13 +70,18 @@ func nodeMain() {
 		redistest.Say("%v", err)
 		return
 	}
-	c := &child{Locker: k, client: client}
+	once, err := NewOnce[string](client, WithLease(lease))
+	if err != nil {
+		redistest.Say("%v", err)
+		return
+	}
+	c := &child{Locker: k, client: client, once: once}
 	redistest.Say("ready")
 	for line := range redistest.Input() {
 		words := strings.Fields(line)
 		redistest.Say("%s", c.obey(words[0], words[1:]))
 	}
-	_ = k.Close()
+	_ = errors.Join(once.Close(), k.Close())
 }
 
 func (c *child) obey(word string, args []string) string {
@@ -96,6 +103,10 @@ func (c *child) obey(word string, args []string) string {
 		return c.write(args[0])
 	case "compete":
 		return c.compete(args)
+	case "run":
+		return c.run(args[0], args[1])
+	case "run-all":
+		return c.runAll(args)
 	}
 	return "what?"
 }

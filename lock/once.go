@@ -113,8 +113,8 @@ func (o *Once[V]) run(ctx context.Context, l *Lease, fn func(context.Context) (V
 		l.hold.outcome, unfit = outcomeOf(v)
 		return nil
 	})
-	if err = errors.Join(unfit, err); succeeded && err != nil {
-		err = &NotStoredError{ID: l.Name(), Err: err}
+	if succeeded && (err != nil || unfit != nil) {
+		err = &NotStoredError{ID: l.Name(), Err: errors.Join(unfit, err)}
 	}
 	return v, err
 }

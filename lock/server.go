@@ -28,6 +28,7 @@ const (
 	statusOther     = "other"
 	statusSeen      = "seen"
 	statusDone      = "done"
+	statusFree      = "free"
 )
 
 // answer is what a script said: status, server time, and what else it has to say.
