@@ -67,6 +67,24 @@ func TestAResultIsStoredBehindTheCallersBackWhileTheLeaseLives(t *testing.T) {
 	})
 }
 
+func TestAnUnstoredResultKeepsItsLockThoughItsStartHadNoAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T, s *server) {
+		a, b, c := onceOf[int](s), onceOf[int](s), onceOf[int](s)
+		first := a.later("x", 1500*time.Millisecond, 1, errTest)
+		synctest.Wait()
+		second := b.later("x", time.Second, 2, nil)
+		time.Sleep(100 * time.Millisecond)
+		b.faults.LoseReply(redistest.Script(scripts.start)).Times(1)
+		rule := b.faults.Fail(redistest.Script(scripts.store), nil)
+		equal(t, "first", (<-first).err, errTest)
+		third := c.later("x", 0, 3, nil)
+		notStored(t, "second", <-second, 2, ErrUnavailable)
+		time.Sleep(3 * time.Second)
+		rule.Clear()
+		equal(t, "third", <-third, result[int]{2, nil})
+	})
+}
+
 func TestAResultThatCannotBeStoredWithinTheLeaseIsLostAndTheIDRunsAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server) {
 		a, b := onceOf[int](s), onceOf[int](s)

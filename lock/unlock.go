@@ -46,11 +46,11 @@ func (h *hold) finish(ctx context.Context, why error) {
 
 // giveBack tells Redis, and whoever wants to know. What may still land of the attempt is removed later.
 func (h *hold) giveBack(ctx context.Context, left time.Duration) error {
+	if h.outcome != "" { // what may still land finds our own lock, or the result: releasing would let another run
+		return h.store(ctx, left)
+	}
 	if h.attempt.doubtful() {
 		defer h.locker.life.asideOrNow(func() { h.locker.releaseLate(context.Background(), h.key, h.attempt) })
-	}
-	if h.outcome != "" {
-		return h.store(ctx, left)
 	}
 	lost, _ := errors.AsType[*LostError](context.Cause(h.ctx))
 	if lost != nil { // what is left of it in Redis is in nobody's way once its lease has ended, but that may be later
