@@ -119,6 +119,9 @@ func (c *chaos) call(ctx context.Context, n onceNode[string], id string) {
 
 func (c *chaos) function(id string) (string, error) {
 	time.Sleep(time.Duration(c.intN(8000)) * time.Millisecond)
+	if c.intN(3) == 0 {
+		time.Sleep(20 * time.Second)
+	}
 	switch c.intN(12) {
 	case 0:
 		panic(errTest)
@@ -144,14 +147,14 @@ func (c *chaos) disturb(ctx context.Context, n node, long bool) {
 		time.Sleep(time.Duration(4000+c.intN(4000)) * time.Millisecond)
 		script := []*redis.Script{scripts.start, scripts.store, scripts.release}[c.intN(3)]
 		switch c.intN(4) {
-		case 0, 1:
+		case 0:
 			n.faults.LoseReply(redistest.Script(script)).Times(1)
-		case 2:
+		case 1:
 			n.faults.Fail(redistest.Script(script), nil).Times(1)
-		case 3:
+		default:
 			n.wire.Freeze()
 			time.Sleep(time.Duration(c.intN(2000)) * time.Millisecond)
-			if long && c.intN(2) == 0 {
+			if long {
 				time.Sleep(12 * time.Second)
 			}
 			n.wire.Thaw()

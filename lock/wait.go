@@ -168,9 +168,10 @@ func (w *waiter) nap() time.Duration {
 }
 
 // begin starts on a grant that was heard of, without asking: the claim is a lease, and its first renewal makes it
-// a whole one. It returns nil if too little is left of it, or cannot be known, or if replicas are to confirm it.
+// a whole one. It returns nil if too little is left of it, or cannot be known, if replicas are to confirm it, and for a Once: what
+// that runs has effects, and begins with a whole lease.
 func (w *waiter) begin(values context.Context, m message) *hold {
-	if m.token != w.token || w.fixed || w.replicas != nil {
+	if m.token != w.token || w.fixed || w.replicas != nil || w.locker.config.once() {
 		return nil
 	}
 	c := w.locker.link.Clock
