@@ -172,6 +172,24 @@ func TestARunnerThatIsCutOffCostsOneLeaseAndOverwritesNothing(t *testing.T) {
 	})
 }
 
+func TestWhoRunsNextBeginsWithAWholeLease(t *testing.T) {
+	bubble(t, func(t *testing.T, s *server) {
+		a, b, c := onceOf[int](s), onceOf[int](s), onceOf[int](s)
+		first := a.later("x", 2*time.Second, 1, errTest)
+		time.Sleep(time.Second)
+		second := b.later("x", 5*time.Second, 2, nil)
+		time.Sleep(100 * time.Millisecond)
+		third := c.later("x", 0, 3, nil)
+		equal(t, "first", (<-first).err, errTest)
+		time.Sleep(time.Millisecond)
+		b.wire.Freeze()
+		time.Sleep(claim + time.Second)
+		b.wire.Thaw()
+		equal(t, "second", <-second, result[int]{2, nil})
+		equal(t, "third", <-third, result[int]{2, nil})
+	})
+}
+
 func TestARunnerWhoseLeaseHasEndedStoresIfNobodyElseHasBegun(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server) {
 		a, b := onceOf[int](s), onceOf[int](s)

@@ -24,7 +24,7 @@ func TestWhateverHappensAllGetOneResult(t *testing.T) {
 		seed = rand.Uint64() >> 1
 	}
 	t.Logf("-lock.seed=%d", seed)
-	sequences := 30
+	sequences := 20
 	if soaks() {
 		sequences = 1000
 	}

@@ -105,7 +105,7 @@ func (h *hold) storeNow(ctx context.Context) error {
 	case isConflict(err):
 		return h.explain(&LostError{Reason: Overwritten})
 	case err == nil && a.status != statusDone:
-		return h.explain(lostFor(a))
+		return h.explain(h.lostFor(a))
 	}
 	return err
 }

@@ -13,4 +13,4 @@ const (
 )
 
 // mutants are all of them, sorted by the room whose guard is taken out.
-var mutants = slices.Concat(scriptMutants, nodeMutants, newsMutants, endsMutants, localMutants, linkMutants, lockMutants)
+var mutants = slices.Concat(scriptMutants, nodeMutants, newsMutants, endsMutants, localMutants, linkMutants, lockMutants, onceMutants)
