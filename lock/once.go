@@ -54,7 +54,7 @@ func NewOnce[V any](client redis.UniversalClient, options ...Option) (*Once[V], 
 // Do returns the result of fn for this id: fn runs if no call with the id has brought a result within the window, and else the
 // result that was stored comes back. While fn runs, on any node, other calls with the id wait for it, as long as their
 // contexts and [WithWait] allow; its result is theirs too. If it returns an error, panics or ends its goroutine nothing
-// is stored, and one of those who wait runs its own fn next. A panic goes on to the caller.
+// is stored, and one of those who wait runs its own fn next. Its error comes through as it is, and a panic goes on to the caller.
 //
 // fn's context ends with ctx, and before the lease does, as that of [Locker.Do]; [FromContext] gives the lease. An id has up to 1 KiB.
 //
@@ -66,8 +66,8 @@ func NewOnce[V any](client redis.UniversalClient, options ...Option) (*Once[V], 
 //   - [ErrRecursive]: fn has called Do with its own id;
 //   - [ErrClosed].
 //
-// An [ErrNotStored] says that fn has run and has succeeded, but that others will not get what it has returned. The call that has run it gets
-// the value beside the error.
+// An [ErrNotStored] comes before these, some of which it wraps: fn has run and has succeeded, but others may not get what it has returned.
+// The call that has run it gets the value beside the error. See [NotStoredError].
 func (o *Once[V]) Do(ctx context.Context, id string, fn func(context.Context) (V, error), options ...LockOption) (v V, err error) {
 	k := o.locker
 	if !k.life.enter() { // Close waits for fn
@@ -104,17 +104,15 @@ func (o *Once[V]) answer(id string, err error) (v V, _ error) {
 
 // run runs fn under the lease, which its result ends.
 func (o *Once[V]) run(ctx context.Context, l *Lease, fn func(context.Context) (V, error)) (v V, err error) {
-	succeeded, unfit := false, error(nil)
-	err = l.do(ctx, func(ctx context.Context, l *Lease) (err error) {
-		if v, err = fn(ctx); err != nil {
-			return err
+	var unfit error
+	unstored := l.do(ctx, func(ctx context.Context, l *Lease) error {
+		if v, err = fn(ctx); err == nil {
+			l.hold.outcome, unfit = outcomeOf(v)
 		}
-		succeeded = true
-		l.hold.outcome, unfit = outcomeOf(v)
 		return nil
 	})
-	if succeeded && (err != nil || unfit != nil) {
-		err = &NotStoredError{ID: l.Name(), Err: errors.Join(unfit, err)}
+	if err == nil && (unstored != nil || unfit != nil) { // else nothing was to be stored: observers hear of the rest
+		err = &NotStoredError{ID: l.Name(), Err: errors.Join(unfit, unstored)}
 	}
 	return v, err
 }

@@ -67,6 +67,21 @@ func TestAResultIsStoredBehindTheCallersBackWhileTheLeaseLives(t *testing.T) {
 	})
 }
 
+func TestAnErrorComesThroughAsItIsThoughTheLockIsNotGivenBack(t *testing.T) {
+	bubble(t, func(t *testing.T, s *server) {
+		a, b := onceOf[int](s), onceOf[int](s)
+		a.faults.Fail(redistest.Script(scripts.release), nil).Times(1)
+		equal(t, "unreleased", <-a.later("x", time.Second, 1, errTest), result[int]{1, errTest})
+		synctest.Wait() // it is tried again
+		first := a.later("x", 30*time.Second, 1, errTest)
+		time.Sleep(time.Second)
+		s.Mini().Del("lk:x")
+		b.gets("meanwhile", 2)
+		equal(t, "lost", <-first, result[int]{1, errTest})
+		b.repeats("then", 2)
+	})
+}
+
 func TestAnUnstoredResultKeepsItsLockThoughItsStartHadNoAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server) {
 		a, b, c := onceOf[int](s), onceOf[int](s), onceOf[int](s)
