@@ -86,7 +86,7 @@ func TestT05ARunnerThatIsKilledCostsOneLeaseAndTheIDRunsAgain(t *testing.T) {
 	nodes := processes(t, s, 3, lease)
 	equal(t, "a", nodes[0].Ask("run x a", 10*time.Second), "running")
 	nodes[1].Send("run x b")
-	waits(t, s, 1)
+	isWaitedFor(t, s, 1)
 	nodes[0].Kill()
 	killed := time.Now()
 	equal(t, "b", nodes[1].Line(10*time.Second), "running")
@@ -102,7 +102,7 @@ func TestT05ARunnerThatIsKilledCostsOneLeaseAndTheIDRunsAgain(t *testing.T) {
 }
 
 // waits returns when so many processes wait for x.
-func waits(t *testing.T, s *redistest.Server, n int64) {
+func isWaitedFor(t *testing.T, s *redistest.Server, n int64) {
 	t.Helper()
 	c := s.Client(t)
 	redistest.Eventually(t, 10*time.Second, func() bool {
