@@ -61,7 +61,7 @@ func NewOnce[V any](client redis.UniversalClient, options ...Option) (*Once[V], 
 // An error that is not fn's own is one of these. fn was not run by this call if it is an
 //   - [ErrInProgress]: fn runs elsewhere, and WithWait is 0;
 //   - [ErrWaitTimeout] or the context's error: it still runs, or could not be asked for, after the time to wait;
-//   - [ErrUnavailable]: Redis did not answer;
+//   - [ErrUnavailable]: Redis did not answer; or [ErrNotReplicated], with [WithReplicas];
 //   - [ErrConflict]: the key holds what is not ours, or a result that is not a V;
 //   - [ErrRecursive]: fn has called Do with its own id;
 //   - [ErrClosed].

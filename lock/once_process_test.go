@@ -86,7 +86,7 @@ func TestT05ARunnerThatIsKilledCostsOneLeaseAndTheIDRunsAgain(t *testing.T) {
 	nodes := processes(t, s, 3, lease)
 	equal(t, "a", nodes[0].Ask("run x a", 10*time.Second), "running")
 	nodes[1].Send("run x b")
-	isWaitedFor(t, s, 1)
+	queued(t, s, 1)
 	nodes[0].Kill()
 	killed := time.Now()
 	equal(t, "b", nodes[1].Line(10*time.Second), "running")
@@ -101,8 +101,8 @@ func TestT05ARunnerThatIsKilledCostsOneLeaseAndTheIDRunsAgain(t *testing.T) {
 	equal(t, "effects", c.Get(t.Context(), "effects:x").Val(), "2")
 }
 
-// waits returns when so many processes wait for x.
-func isWaitedFor(t *testing.T, s *redistest.Server, n int64) {
+// queued returns when so many processes wait for x.
+func queued(t *testing.T, s *redistest.Server, n int64) {
 	t.Helper()
 	c := s.Client(t)
 	redistest.Eventually(t, 10*time.Second, func() bool {

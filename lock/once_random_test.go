@@ -44,7 +44,7 @@ func TestWhateverHappensAllGetOneResult(t *testing.T) {
 	t.Logf("calls: %v", seen)
 }
 
-// chaos is one sequence.
+// chaos is one sequence, in a bubble of its own.
 type chaos struct {
 	*server
 	mu   sync.Mutex // guards what follows
@@ -73,6 +73,7 @@ func (c *chaos) of(id string) *knownID {
 	return c.ids[id]
 }
 
+// run has the calls and the faults of two minutes of the bubble's clock.
 func (c *chaos) run(long bool) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), 2*time.Minute)
 	defer cancel()
@@ -92,7 +93,7 @@ func (c *chaos) run(long bool) {
 	}
 }
 
-// calls makes one call after the other, every 20 s of other ids.
+// calls makes one call after the other, every 20 s of the bubble's clock with other ids.
 func (c *chaos) calls(ctx context.Context, n onceNode[string]) {
 	for began := time.Now(); ctx.Err() == nil; {
 		time.Sleep(time.Duration(c.intN(5000)) * time.Millisecond)
@@ -117,6 +118,7 @@ func (c *chaos) call(ctx context.Context, n onceNode[string], id string) {
 	over.Wait()
 }
 
+// function takes its time, by the bubble's clock, and ends in one of all the ways there are.
 func (c *chaos) function(id string) (string, error) {
 	time.Sleep(time.Duration(c.intN(8000)) * time.Millisecond)
 	if c.intN(3) == 0 {
@@ -138,7 +140,7 @@ func (c *chaos) function(id string) (string, error) {
 	return v, nil
 }
 
-// disturb makes things go wrong on a node. Between two times that it is cut off for less than a lease there is
+// disturb makes things go wrong on a node of the bubble. Between two times that it is cut off for less than a lease there is
 // time for renewals.
 func (c *chaos) disturb(ctx context.Context, n node, long bool) {
 	defer n.wire.Thaw()

@@ -26,7 +26,7 @@ func onceOf[V any](s *server, options ...Option) onceNode[V] {
 	return onceNode[V]{o, n, s.t, &atomic.Int32{}}
 }
 
-// does calls Do with a function that takes d and returns v and err.
+// does calls Do in a bubble, with a function that takes d and returns v and err.
 func (n onceNode[V]) does(id string, d time.Duration, v V, err error, options ...LockOption) (V, error) {
 	return n.Once.Do(n.t.Context(), id, func(context.Context) (V, error) {
 		n.runs.Add(1)
