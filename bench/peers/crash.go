@@ -8,7 +8,7 @@ import (
 	"github.com/levee-cache/levee/internal/redistest"
 )
 
-// giveUp is how long a takeover is waited for.
+// giveUp is how long something is waited for at the most.
 const giveUp = time.Minute
 
 // takeover is P9: the holder is killed, in a server that has many other keys with a lifetime.
@@ -34,7 +34,7 @@ func takeover(s *stage) []row {
 		bar: "≤ 100 ms", values: map[string]string{}}
 	for name, all := range late {
 		if len(all) > 0 {
-			r.values[name] = tookOver(slices.Max(all))
+			r.values[name] = withinReason(slices.Max(all))
 		}
 	}
 	ours := slices.Max(late[levee.name])
@@ -42,7 +42,8 @@ func takeover(s *stage) []row {
 	return []row{r}
 }
 
-func tookOver(late time.Duration) string {
+// withinReason is a time that was not waited for without end.
+func withinReason(late time.Duration) string {
 	if late >= giveUp {
 		return "not within " + brief(giveUp)
 	}

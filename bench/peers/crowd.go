@@ -17,16 +17,31 @@ const (
 // races is what came of the races of all peers, one after the other in every round.
 type races map[string][]race
 
-func (s *stage) races(f *fleet, addr string, hold, d time.Duration, rounds int, p *redistest.Proxy) races {
+func (s *stage) races(which []peer, f *fleet, addr string, hold, d time.Duration, rounds int, p *redistest.Proxy) races {
 	all := races{}
 	for round := range rounds {
-		for _, one := range peers {
+		for _, one := range which {
 			f.open(one, addr, 0)
-			all[one.name] = append(all[one.name], f.compete(fmt.Sprintf("hot-%d", round), hold, d, p))
+			all[one.name] = append(all[one.name], s.race(f, fmt.Sprintf("hot-%d", round), hold, d, p))
 		}
 	}
 	return all
 }
+
+// race is one race. One in which nobody had the lock twice, see lockSoon, is run again.
+func (s *stage) race(f *fleet, name string, hold, d time.Duration, p *redistest.Proxy) race {
+	for again := range 3 {
+		if r := f.compete(fmt.Sprintf("%s-%d", name, again), hold, d, p); len(r.turns) > 1 {
+			return r
+		}
+		s.Logf("%s: nobody had the lock for %v", name, d)
+	}
+	s.Fatalf("%s: nobody gets the lock", name)
+	return race{}
+}
+
+// waitersOnMessages are all peers, and in the short form those that are told when a lock is free.
+func (s *stage) waitersOnMessages() []peer { return pick(s, []peer{levee, rueidislocks}, peers) }
 
 // each is a figure of every race of a peer.
 func each[T any](all []race, f func(race) T) (figures []T) {
@@ -83,7 +98,7 @@ func handoff(s *stage) []row {
 	srv, direct := s.server()
 	nodes, lockers := crowdSize(s)
 	rtt := roundTrip(s, direct)
-	all := s.races(s.fleet(nodes, lockers), srv.Addr(), holdTime, pick[time.Duration](s, 800, 2500)*time.Millisecond, pick(s, 1, 5), nil)
+	all := s.races(s.waitersOnMessages(), s.fleet(nodes, lockers), srv.Addr(), holdTime, pick[time.Duration](s, 800, 2500)*time.Millisecond, pick(s, 1, 5), nil)
 	ratio := median(all.overRueidis(func(r race) float64 { return float64(quantile(0.5)(r)) }))
 	r := row{
 		figure: "handoff p50 / p99, " + crowdName(nodes, lockers) + " that hold for 20 ms", bar: "p50 ≤ 0.7 × rueidislock; turns within 1.3",
@@ -115,7 +130,7 @@ func handoffOverNetwork(s *stage) []row {
 	p, far := s.network()
 	nodes, lockers := crowdSize(s)
 	rtt := roundTrip(s, far)
-	all := s.races(s.fleet(nodes, lockers), p.Addr(), holdTime, pick[time.Duration](s, 1200, 2500)*time.Millisecond, pick(s, 1, 3), p)
+	all := s.races(peers, s.fleet(nodes, lockers), p.Addr(), holdTime, pick[time.Duration](s, 1200, 2500)*time.Millisecond, pick(s, 1, 3), p)
 	p50, p99 := median(each(all[levee.name], quantile(0.5))), median(each(all[levee.name], quantile(0.99)))
 	times := row{
 		id: "P5", figure: "the same, network of some ms", bar: "p50 ≤ 1.4 RTT, p99 ≤ 2 RTT + 1 ms", values: all.handoffs(), rtt: brief(rtt),
@@ -147,7 +162,7 @@ func commandsAmongHundred(s *stage) []row {
 	srv, _ := s.server()
 	p := redistest.NewProxy(s, srv.Addr())
 	nodes, lockers := pick(s, 4, 20), pick(s, 25, 5)
-	all := s.races(s.fleet(nodes, lockers), p.Addr(), 4*time.Millisecond, pick[time.Duration](s, 1500, 3000)*time.Millisecond, pick(s, 1, 3), p)
+	all := s.races(peers, s.fleet(nodes, lockers), p.Addr(), 4*time.Millisecond, pick[time.Duration](s, 1500, 3000)*time.Millisecond, pick(s, 1, 3), p)
 	return []row{all.commands("commands for one acquisition, " + crowdName(nodes, lockers))}
 }
 
@@ -157,13 +172,13 @@ func throughput(s *stage) []row {
 	nodes, lockers := crowdSize(s)
 	rtt := roundTrip(s, far)
 	f := s.fleet(nodes, lockers)
-	all := s.races(f, p.Addr(), 0, pick[time.Duration](s, 800, 2000)*time.Millisecond, pick(s, 1, 5), p)
+	all := s.races(s.waitersOnMessages(), f, p.Addr(), 0, pick[time.Duration](s, 800, 2000)*time.Millisecond, pick(s, 1, 5), p)
 	least := 0.9 / (1.25 * rtt.Seconds())
 	ratio, ours := median(all.overRueidis(race.perSecond)), median(each(all[levee.name], race.perSecond))
 	network := row{figure: "acquisitions/s of one lock, held for no time, " + crowdName(nodes, lockers), rtt: brief(rtt),
 		bar: fmt.Sprintf("≥ %.0f (0.9 × 1 in 1.25 RTT), ≥ rueidislock", least), values: all.rates(), verdict: s.judgeSpeed(ours >= least && ratio >= 1)}
 	srv, direct := s.server()
-	loop := s.races(f, srv.Addr(), 0, pick[time.Duration](s, 500, 1500)*time.Millisecond, pick(s, 1, 5), nil)
+	loop := s.races(s.waitersOnMessages(), f, srv.Addr(), 0, pick[time.Duration](s, 500, 1500)*time.Millisecond, pick(s, 1, 5), nil)
 	ratio = median(loop.overRueidis(race.perSecond))
 	return []row{network, {figure: "the same, loopback", bar: "≥ rueidislock", values: loop.rates(), rtt: brief(roundTrip(s, direct)), verdict: s.judgeSpeed(ratio >= 1)}}
 }

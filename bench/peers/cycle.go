@@ -20,8 +20,7 @@ func commandsPerCycle(s *stage) []row {
 		proxy := redistest.NewProxy(s, srv.Addr())
 		k, holder := s.open(p, opening{addr: proxy.Addr()}), s.open(p, opening{addr: srv.Addr()})
 		one := perCall(s, proxy, func() { s.cycle(k, "x") })
-		h, err := holder.lock(s.Context(), "x")
-		s.must(err)
+		h := s.take(holder, "x")
 		try := perCall(s, proxy, func() {
 			if _, err := k.try(s.Context(), "x"); err == nil {
 				s.Fatalf("%s gave out a lock twice", p.name)

@@ -96,7 +96,7 @@ func (n *node) open(o order) error {
 			return err
 		}
 		n.lockers = append(n.lockers, k)
-		h, err := k.lock(context.Background(), fmt.Sprintf("warm-up-%s-%d", o.Name, i))
+		h, err := lockSoon(k, fmt.Sprintf("warm-up-%s-%d", o.Name, i))
 		if err != nil {
 			return err
 		}
@@ -170,7 +170,7 @@ func (n *node) take(name string, count int) error {
 		if count > 1 {
 			one = fmt.Sprintf("%s-%d", name, i)
 		}
-		h, err := n.lockers[0].lock(context.Background(), one)
+		h, err := lockSoon(n.lockers[0], one)
 		if err != nil {
 			return err
 		}

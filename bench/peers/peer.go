@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -42,9 +44,6 @@ type held interface {
 
 var peers = []peer{levee, redsyncs, redislocks, rueidislocks}
 
-// rivals are the others.
-var rivals = peers[1:]
-
 func peerNamed(name string) (p peer, ok bool) {
 	for _, p := range peers {
 		if p.name == name {
@@ -52,4 +51,21 @@ func peerNamed(name string) (p peer, ok bool) {
 		}
 	}
 	return peer{}, false
+}
+
+// patience is how long a lock is waited for that nobody has.
+const patience = 2 * time.Second
+
+// lockSoon takes a lock that nobody has. rueidislock may wait for such a one for ever: after an attempt that took
+// longer than its 20 ms it waits for a message that need not come. So it is tried again.
+func lockSoon(k locker, name string) (h held, err error) {
+	for range 5 {
+		ctx, cancel := context.WithCancel(context.Background()) // its lock ends with the context, so that must not have an end
+		stop := time.AfterFunc(patience, cancel)
+		h, err = k.lock(ctx, name)
+		if stop.Stop() && err == nil {
+			return h, nil
+		}
+	}
+	return nil, errors.Join(fmt.Errorf("%s: not to be had, though nobody has it", name), err)
 }

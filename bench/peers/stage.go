@@ -21,6 +21,7 @@ type stage struct {
 	mu       sync.Mutex // guards what follows
 	cleanups []func()
 	failed   bool
+	calls    context.Context
 }
 
 var _ redistest.TB = (*stage)(nil)
@@ -113,11 +114,32 @@ func (s *stage) open(p peer, o opening) locker {
 	return k
 }
 
-// cycle takes and gives back a lock.
+// calling is a context that ends some time, for many calls: one for each would cost each something.
+func (s *stage) calling() context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.calls == nil || s.calls.Err() != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*patience)
+		s.calls, s.cleanups = ctx, append(s.cleanups, cancel)
+	}
+	return s.calls
+}
+
+// cycle takes and gives back a lock that nobody else wants.
 func (s *stage) cycle(k locker, name string) {
-	h, err := k.lock(s.Context(), name)
+	h, err := k.lock(s.calling(), name)
+	if err != nil {
+		s.Logf("%s: %v", name, err)
+		h = s.take(k, name)
+	}
+	s.must(h.Unlock(context.Background()))
+}
+
+// take takes a lock that nobody has.
+func (s *stage) take(k locker, name string) held {
+	h, err := lockSoon(k, name)
 	s.must(err)
-	s.must(h.Unlock(s.Context()))
+	return h
 }
 
 // pick is the one of two that goes with the form.

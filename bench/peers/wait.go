@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/levee-cache/levee/internal/redistest"
 )
 
@@ -12,9 +14,10 @@ import (
 func waitingCost(s *stage) []row {
 	const nodes = 5
 	window := pick[time.Duration](s, 4, 15) * time.Second
-	r := row{figure: "commands/s of a process that waits, with 1 goroutine, and with 10", bar: "≤ 1.3, and no more with 10", values: map[string]string{}}
+	counts := pick(s, []int{10}, []int{1, 10})
+	r := row{figure: fmt.Sprintf("commands/s of a process that waits, with so many goroutines: %v", counts), bar: "≤ 1.3", values: map[string]string{}}
 	var worst float64
-	for i, goroutines := range []int{1, 10} {
+	for i, goroutines := range counts {
 		rates := make(chan waitingRate, len(peers))
 		s.atOnce(peers, func(p peer) { rates <- s.waitingRate(p, nodes, goroutines, window) })
 		close(rates)
@@ -49,16 +52,14 @@ func (r waitingRate) String() string {
 // waitingRate has a server of its own count.
 func (s *stage) waitingRate(p peer, nodes, goroutines int, window time.Duration) waitingRate {
 	srv, c := s.server()
-	k := s.open(p, opening{addr: srv.Addr(), lease: time.Minute})
-	h, err := k.lock(s.Context(), "x")
-	s.must(err)
+	s.occupy(p, srv, c, "x")
 	proxy := redistest.NewProxy(s, srv.Addr())
 	f := s.fleet(nodes, 1)
 	f.open(p, proxy.Addr(), 0)
 	for i := range f.nodes {
 		f.ask(i, order{Do: "crowd", Name: "x", Count: goroutines}, 10*time.Second)
 	}
-	time.Sleep(rush)
+	time.Sleep(s.rush())
 	s.must(c.ConfigResetStat(s.Context()).Err())
 	before, began := proxy.Stats().Commands, time.Now()
 	time.Sleep(window)
@@ -69,8 +70,16 @@ func (s *stage) waitingRate(p peer, nodes, goroutines int, window time.Duration)
 	for _, one := range f.nodes {
 		one.Kill()
 	}
-	s.must(h.Unlock(s.Context()))
 	return waitingRate{p.name, (sent - float64(pings)) / seconds, float64(pings) / seconds}
+}
+
+// occupy has a lock be held by somebody who sends nothing meanwhile.
+func (s *stage) occupy(p peer, srv *redistest.Server, c *redis.Client, name string) {
+	if p.key != nil {
+		s.must(c.Set(s.Context(), p.key(name), "somebody", time.Minute).Err())
+		return
+	}
+	s.take(s.open(p, opening{addr: srv.Addr(), lease: time.Minute}), name)
 }
 
 // renewals is P8: one process with many leases. rueidislock, which renews too, is given the same length of lease.
@@ -87,6 +96,9 @@ func renewals(s *stage) []row {
 		if p.name == levee.name {
 			r.verdict = s.judgeSpeed(rate <= most && core < 0.1)
 			r.broken = gate(rate <= 1.3*most && rate >= most/2, "%.0f commands/s", rate)
+			if s.short {
+				break
+			}
 		}
 	}
 	return []row{r}
