@@ -49,11 +49,21 @@ func (c *call[T]) end(why error) {
 }
 
 func (c *call[T]) run(l *Link, f func(context.Context) (T, error)) {
+	makeRoom(0)
 	c.v, c.err = recovered(c, f)
 	close(c.came)
 	if !c.settled.CompareAndSwap(false, true) {
 		l.stuck.Add(-1)
 	}
+}
+
+// makeRoom grows the stack to what the client needs. A goroutine begins with a small one, and on its way down through
+// the client it would be doubled, and copied with all that is on it by then, again and again.
+//
+//go:noinline
+func makeRoom(i int) byte {
+	var room [6 << 10]byte
+	return room[i]
 }
 
 // wait returns when the function does, or why it is not waited for any more: after d, or when the caller leaves.
