@@ -71,13 +71,22 @@ func leftovers(s *stage, c *redis.Client, k locker) string {
 	return ""
 }
 
-// latency is P2. The peers take turns, some cycles each, so that all see the same machine.
+// latency is P2, on loopback and over a network, where what the machine does is less of the whole.
 func latency(s *stage) []row {
-	srv, direct := s.server()
-	rounds, each := pick(s, 3, 15), pick(s, 100, 400)
+	srv, near := s.server()
+	loop := s.latencyOf(srv.Addr(), near, pick(s, 3, 15), pick(s, 100, 400))
+	loop.figure = "Lock and Unlock uncontended, p50"
+	proxy, far := s.network()
+	network := s.latencyOf(proxy.Addr(), far, pick(s, 1, 5), pick(s, 5, 20))
+	network.figure = "the same, network of some ms"
+	return []row{loop, network}
+}
+
+// latencyOf lets the peers take turns, some cycles each, so that all see the same machine.
+func (s *stage) latencyOf(addr string, direct *redis.Client, rounds, each int) row {
 	lockers := make([]locker, len(peers))
 	for i, p := range peers {
-		lockers[i] = s.open(p, opening{addr: srv.Addr()})
+		lockers[i] = s.open(p, opening{addr: addr})
 		s.cycle(lockers[i], p.name)
 	}
 	figures, rtts, ratios := map[string][]time.Duration{}, []time.Duration{}, []float64{}
@@ -90,13 +99,13 @@ func latency(s *stage) []row {
 		}
 		ratios = append(ratios, float64(round[levee.name])/float64(min(round[redsyncs.name], round[redislocks.name])))
 	}
-	r := row{figure: "Lock and Unlock uncontended, p50", bar: "≤ 1.15 × the faster of redsync, redislock", values: map[string]string{}, rtt: brief(median(rtts))}
+	r := row{bar: "≤ 1.15 × the faster of redsync, redislock", values: map[string]string{}, rtt: brief(median(rtts))}
 	for name, all := range figures {
 		r.values[name] = brief(median(all))
 	}
 	r.values[levee.name] += fmt.Sprintf(" (× %.2f)", median(ratios))
 	r.verdict = s.judgeSpeed(median(ratios) <= 1.15)
-	return []row{r}
+	return r
 }
 
 // cycleTime is how long a cycle takes, most of the time.
