@@ -1,7 +1,7 @@
 // Command peers measures package lock beside redsync, redislock and rueidislock, each at the settings that its own
 // documentation recommends, in one run, and prints a table of markdown.
 //
-//	go -C bench/peers run .         # all bars, some minutes
+//	go -C bench/peers run .         # all bars, ten minutes
 //	go -C bench/peers run . -short  # that everything runs, and what can be counted
 //	go -C bench/peers run . -only P5,P6
 //

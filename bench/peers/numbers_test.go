@@ -33,6 +33,16 @@ func TestStatisticsAreAddedUpByCommandAndField(t *testing.T) {
 	}
 }
 
+func TestASaleThatDidNotEndIsNotLostInTheMedian(t *testing.T) {
+	took := []time.Duration{time.Second, giveUp, 2 * time.Second}
+	if got := salesText(took); got != "2 s (1 of 3 not within 60 s)" {
+		t.Error(got)
+	}
+	if got := salesText(took[:1]); got != "1 s" {
+		t.Error(got)
+	}
+}
+
 func TestARaceTellsHandoffsAndTurns(t *testing.T) {
 	r := race{lockers: 3, took: time.Second, turns: []turn{
 		{Who: 0, Got: 10, Freed: 20}, {Who: 1, Got: 25, Freed: 30}, {Who: 0, Got: 37, Freed: 40},

@@ -28,11 +28,26 @@ func flashSale(s *stage) []row {
 	r := row{figure: fmt.Sprintf("%d buyers, %d items: all are served or told that it is sold out", s.buyers(), items),
 		bar: "≤ redsync, ≤ redislock", values: map[string]string{}, rtt: brief(roundTrip(s, direct))}
 	for name, all := range took {
-		r.values[name] = withinReason(median(all))
+		r.values[name] = salesText(all)
 	}
 	ours := median(took[levee.name])
 	r.verdict = s.judgeSpeed(ours <= median(took[redsyncs.name]) && ours <= median(took[redislocks.name]))
 	return []row{r}
+}
+
+// salesText is how long a sale took most of the time. One that some buyers never got out of is not lost in the median.
+func salesText(took []time.Duration) string {
+	text := withinReason(median(took))
+	stuck := 0
+	for _, d := range took {
+		if d >= giveUp {
+			stuck++
+		}
+	}
+	if stuck > 0 {
+		text += fmt.Sprintf(" (%d of %d not within %s)", stuck, len(took), brief(giveUp))
+	}
+	return text
 }
 
 // sell is one sale. Whoever sells more than there is, or less, has no lock.
