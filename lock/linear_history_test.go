@@ -160,7 +160,7 @@ func TestT02TheScriptsMakeLinearHistories(t *testing.T) {
 		t.Errorf("of %d histories %d are undecided", histories(), undecided)
 	}
 	t.Log(outcomes)
-	for _, want := range strings.Fields(`acquire:acquired acquire:busy acquire:late acquire:abandoned acquire:? renew:held renew:lost renew:?
+	for want := range strings.FieldsSeq(`acquire:acquired acquire:busy acquire:late acquire:abandoned acquire:? renew:held renew:lost renew:?
 		release:released release:gone release:left release:? DEL: SET:`) {
 		if outcomes[want] == 0 {
 			t.Errorf("nothing came to %q", want)
