@@ -94,11 +94,14 @@ func (o *teller) told(kind Kind) (n int) {
 	return n
 }
 
-// lock takes a lock, which must be possible.
+// lock takes a lock, which must be possible. It is called in goroutines too, for which others wait: so it goes on with a nil
+// Lease, rather than end the goroutine.
 func lock(t *testing.T, k *Locker, name string, options ...LockOption) *Lease {
 	t.Helper()
 	l, err := k.Lock(t.Context(), name, options...)
-	must(t, err)
+	if err != nil {
+		t.Error(err)
+	}
 	return l
 }
 

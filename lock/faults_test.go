@@ -31,9 +31,9 @@ func TestT08AWaiterWhoseAnswerIsLostHasTheLockByItsNextHeartbeat(t *testing.T) {
 		held := lock(t, a.Locker, "x", WithoutRenewal(), WithLease(3*time.Second))
 		got := make(chan *Lease)
 		go func() { got <- lock(t, b.Locker, "x") }()
-		time.Sleep(1500 * time.Millisecond)
+		time.Sleep(2900 * time.Millisecond)
 		rule := b.faults.LoseReply(redistest.Script(scripts.acquire))
-		time.Sleep(1700 * time.Millisecond) // the lease has ended, and was taken
+		time.Sleep(200 * time.Millisecond) // the lease has ended, and was taken
 		rule.Clear()
 		l := <-got
 		equal(t, "token in Redis", s.raw("x")[lockOffsets[fToken]:lockOffsets[fFence]], l.hold.Token)
