@@ -241,7 +241,7 @@ func TestWithReplicasWhatCannotBeIsRefusedAtOnce(t *testing.T) {
 		"less than 1 ms":    WithReplicas(1, 0),
 		"half of the lease": WithReplicas(1, 6*time.Second),
 	} {
-		_, err := New(redis.NewClient(&redis.Options{}), o)
+		_, err := New(nil, o)
 		if err == nil || !strings.Contains(err.Error(), "WithReplicas") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}
